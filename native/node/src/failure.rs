@@ -1,0 +1,133 @@
+//! Why a connection did not come about: from libp2p's nested errors to four answers.
+
+use std::{error::Error, fmt, io};
+
+use libp2p::{TransportError, swarm::DialError};
+
+/// What the application concludes from a failed dial differs with these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DialFailure {
+    /// The machine answered that nobody listens there.
+    Refused,
+    /// Nothing answered in time.
+    Silent,
+    /// The hello was refused, by them or by us.
+    NotAdmitted,
+    Other,
+}
+
+/// The hello was refused. It travels inside `io::Error`, and is found there again.
+#[derive(Debug)]
+pub struct Refusal(pub String);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Refusal {}
+
+pub fn refusal(reason: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, Refusal(reason.into()))
+}
+
+/// Kind and readable reason of a failed dial.
+pub fn describe(error: &DialError) -> (DialFailure, String) {
+    let DialError::Transport(tries) = error else {
+        return (DialFailure::Other, chain(error));
+    };
+    let kind = tries.iter().map(|(_, error)| classify(error)).next_back();
+    let texts = tries.iter().map(|(_, error)| match error {
+        TransportError::MultiaddrNotSupported(address) => {
+            format!("no transport for the address {address}")
+        }
+        TransportError::Other(error) => chain(error),
+    });
+    (kind.unwrap_or(DialFailure::Other), texts.collect::<Vec<_>>().join("; "))
+}
+
+fn classify(error: &TransportError<io::Error>) -> DialFailure {
+    let TransportError::Other(error) = error else {
+        return DialFailure::Other;
+    };
+    let mut kind = DialFailure::Other;
+    walk(error, &mut |cause| {
+        if cause.is::<Refusal>() {
+            kind = DialFailure::NotAdmitted;
+        } else if let Some(io) = cause.downcast_ref::<io::Error>() {
+            use io::ErrorKind as K;
+            match io.kind() {
+                K::ConnectionRefused => kind = DialFailure::Refused,
+                K::TimedOut | K::HostUnreachable | K::NetworkUnreachable => {
+                    kind = DialFailure::Silent;
+                }
+                _ => {}
+            }
+        }
+    });
+    kind
+}
+
+/// Whether somebody else listens on the address that was asked for.
+pub fn is_address_in_use(error: &(dyn Error + 'static)) -> bool {
+    let mut found = false;
+    walk(error, &mut |cause| {
+        let io = cause.downcast_ref::<io::Error>();
+        found |= io.is_some_and(|io| io.kind() == io::ErrorKind::AddrInUse);
+    });
+    found
+}
+
+/// An error with all its causes; libp2p nests them many levels deep.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = String::new();
+    walk(error, &mut |cause| {
+        let own = cause.to_string();
+        if text.is_empty() {
+            text = own;
+        } else if !text.contains(&own) {
+            text = format!("{text}: {own}");
+        }
+    });
+    text
+}
+
+/// Visits the error and its causes. `source()` of an `io::Error` skips the error that it
+/// holds, so that one is visited by `get_ref`.
+fn walk(error: &(dyn Error + 'static), visit: &mut dyn FnMut(&(dyn Error + 'static))) {
+    const DEEPEST: usize = 32;
+    let mut next = Some(error);
+    for _ in 0..DEEPEST {
+        let Some(error) = next else { return };
+        visit(error);
+        next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(held) => Some(held),
+            None => error.source(),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_is_found_below_many_wrappers() {
+        let wrap = |error: io::Error| {
+            let wrapped = io::Error::other(io::Error::other(error));
+            classify(&TransportError::Other(wrapped))
+        };
+        assert_eq!(wrap(io::ErrorKind::ConnectionRefused.into()), DialFailure::Refused);
+        assert_eq!(wrap(io::Error::from_raw_os_error(libc::EHOSTUNREACH)), DialFailure::Silent);
+        assert_eq!(wrap(io::ErrorKind::TimedOut.into()), DialFailure::Silent);
+        assert_eq!(wrap(refusal("no")), DialFailure::NotAdmitted);
+        assert_eq!(wrap(io::ErrorKind::ConnectionReset.into()), DialFailure::Other);
+    }
+
+    #[test]
+    fn the_text_names_every_cause_once() {
+        let error = io::Error::other(io::Error::other(refusal("token has expired")));
+        assert_eq!(chain(&error), "token has expired");
+    }
+}

@@ -1,0 +1,36 @@
+//! A libp2p node behind a membership gate, free of Python.
+//!
+//! ```text
+//!   commands ──▶ driver ──▶ swarm: gate · identify · ping · Kademlia · gossip · streams
+//!                  │                                                             │
+//!   events  ◀── event queue ◀────────────────────────── one task per stream ◀────┘
+//! ```
+//!
+//! [`node::Node`] is the way in, [`queue::EventQueue`] the way out. Every queue between
+//! them is bounded, and nothing that a peer sends can end the process.
+
+mod behaviour;
+pub mod clock;
+mod driver;
+pub mod event;
+pub mod failure;
+pub mod gate;
+pub mod identity;
+pub mod membership;
+pub mod node;
+mod peers;
+mod pending;
+pub mod queue;
+pub mod settings;
+pub mod streams;
+pub mod transport;
+
+pub use libp2p;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A panic elsewhere while the lock was held must not spread: each of our critical
+/// sections leaves its data consistent at every step.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

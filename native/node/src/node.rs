@@ -1,0 +1,119 @@
+//! The way into a node for other threads.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use futures::FutureExt;
+use libp2p::{
+    Multiaddr, PeerId, StreamProtocol,
+    identity::{Keypair, PublicKey},
+};
+use tokio::sync::mpsc;
+
+use crate::{
+    driver::{self, Driver},
+    event::Event,
+    gate::Gate,
+    queue::EventQueue,
+    settings::{Liveness, Protocol, Settings},
+};
+
+pub enum Command {
+    /// Ends in one `Listening` or `ListenFailed` with this number.
+    Listen {
+        listen: u64,
+        address: Multiaddr,
+    },
+    /// Ends in one `DialSucceeded` or `DialFailed`. `text` is the address as the caller
+    /// wrote it.
+    Dial {
+        address: Multiaddr,
+        text: String,
+    },
+    Disconnect {
+        peer: PeerId,
+    },
+    /// Ends in one `StreamOpened` or `StreamFailed`.
+    OpenStream {
+        peer: PeerId,
+        protocol: StreamProtocol,
+    },
+    Subscribe {
+        topic: String,
+    },
+    Publish {
+        topic: String,
+        data: Vec<u8>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    #[error("the node has stopped")]
+    Stopped,
+    #[error("the node has too many commands to do")]
+    Overloaded,
+}
+
+/// What a node is started with.
+pub struct Start {
+    pub key: Keypair,
+    /// Whose signature makes a token good.
+    pub owner: PublicKey,
+    pub token: Vec<u8>,
+    pub protocols: Vec<Protocol>,
+    pub liveness: Liveness,
+    pub settings: Settings,
+}
+
+#[derive(Clone)]
+pub struct Node {
+    pub peer: PeerId,
+    commands: mpsc::Sender<Command>,
+    stop: Arc<tokio::sync::Notify>,
+}
+
+impl Node {
+    /// Starts a node; must be called inside a tokio runtime. Its last event is `Stopped`.
+    pub fn start(start: Start, queue: Arc<EventQueue>) -> Result<Node, String> {
+        let settings = &start.settings;
+        let gate = Arc::new(Gate::new(
+            start.owner,
+            start.token,
+            settings.hello_timeout,
+            settings.clock_tolerance,
+            settings.max_members,
+        ));
+        let swarm = driver::swarm(&start.key, Some(gate.clone()), &start.protocols, settings)?;
+        let (commands, inbox) = mpsc::channel(settings.max_commands);
+        let stop = Arc::new(tokio::sync::Notify::new());
+        let driver = Driver::new(
+            swarm,
+            gate,
+            queue.clone(),
+            start.protocols,
+            start.liveness,
+            start.settings,
+        );
+        let work = driver.run(inbox, stop.clone());
+        tokio::spawn(async move {
+            // A fault of ours ends this node with a word, and nothing else.
+            let result = AssertUnwindSafe(work).catch_unwind().await;
+            let error = result.err().map_or("", |_| "the node's driver panicked");
+            queue.push(Event::Stopped { error: error.into() });
+        });
+        Ok(Node { peer: start.key.public().to_peer_id(), commands, stop })
+    }
+
+    pub fn send(&self, command: Command) -> Result<(), SendError> {
+        self.commands.try_send(command).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => SendError::Overloaded,
+            mpsc::error::TrySendError::Closed(_) => SendError::Stopped,
+        })
+    }
+
+    /// Sends what streams have queued, closes all connections, frees the ports; then
+    /// comes `Stopped`. Idempotent.
+    pub fn stop(&self) {
+        self.stop.notify_one();
+    }
+}

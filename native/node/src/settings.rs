@@ -1,0 +1,99 @@
+//! Every limit and time-out of a node in one place.
+
+use std::time::Duration;
+
+use libp2p::StreamProtocol;
+
+/// One stream protocol of the application, with its limits.
+#[derive(Clone, Debug)]
+pub struct Protocol {
+    pub name: StreamProtocol,
+    /// A longer frame is refused before it is read, and ends the stream.
+    pub max_frame_bytes: usize,
+    pub heartbeats: bool,
+    /// Above this much unsent data a stream is full, until a quarter is left.
+    pub write_high_bytes: usize,
+    /// The reader stops when the application has not taken this much.
+    pub read_high_bytes: usize,
+}
+
+/// When heartbeats go out, and when silence is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Liveness {
+    pub heartbeat: Duration,
+    /// Without a byte for this long, silence is told once…
+    pub silence: Duration,
+    /// …and again each time this much more has passed.
+    pub repeat: Duration,
+}
+
+impl Default for Liveness {
+    fn default() -> Self {
+        Liveness {
+            heartbeat: Duration::from_secs(2),
+            silence: Duration::from_secs(7),
+            repeat: Duration::from_secs(5),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// From the first packet to the end of the hello.
+    pub connect_timeout: Duration,
+    /// The hello alone.
+    pub hello_timeout: Duration,
+    pub open_stream_timeout: Duration,
+    pub ping_interval: Duration,
+    pub ping_timeout: Duration,
+    /// How often live connections are held against their tokens' expiry.
+    pub expiry_check: Duration,
+    /// Granted beyond a token's expiry, because clocks differ.
+    pub clock_tolerance: Duration,
+    /// How long a stop may take to send what is queued and to say goodbye.
+    pub stop_timeout: Duration,
+    /// Hard limit: to hit it costs both sides a handshake, so it is far above what a
+    /// node works with.
+    pub max_connections: u32,
+    /// Two that dial each other at once get two connections; a peer that comes back
+    /// before its old connection is known to be dead has another.
+    pub max_connections_per_peer: u32,
+    pub max_pending_dials: u32,
+    /// Connections that have not passed the hello yet…
+    pub max_pending_incoming: usize,
+    /// …and how many of them may come from one IP address.
+    pub max_pending_incoming_per_address: usize,
+    pub max_members: usize,
+    pub max_streams_per_peer: usize,
+    pub max_commands: usize,
+    pub gossip_heartbeat: Duration,
+    pub gossip_max_bytes: usize,
+    pub kademlia_replication: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            connect_timeout: Duration::from_secs(5),
+            hello_timeout: Duration::from_secs(3),
+            open_stream_timeout: Duration::from_secs(5),
+            ping_interval: Duration::from_secs(15),
+            ping_timeout: Duration::from_secs(20),
+            expiry_check: Duration::from_secs(5),
+            clock_tolerance: Duration::from_secs(60),
+            stop_timeout: Duration::from_secs(1),
+            max_connections: 1024,
+            max_connections_per_peer: 4,
+            max_pending_dials: 256,
+            max_pending_incoming: 256,
+            max_pending_incoming_per_address: 64,
+            max_members: 8192,
+            max_streams_per_peer: 256,
+            max_commands: 8192,
+            gossip_heartbeat: Duration::from_secs(1),
+            gossip_max_bytes: 64 * 1024,
+            // Six did not find everything after losses in a swarm of 300, ten did.
+            kademlia_replication: 10,
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The Python face of `mycel-node`: conversions, and nothing that decides anything.
+//!
+//! No network thread ever takes the GIL: events wait in the node's queue, an eventfd
+//! wakes asyncio, and one `drain()` takes everything that is there.
+
+mod convert;
+mod doorbell;
+mod errors;
+mod keys;
+mod node;
+mod stream;
+
+use std::sync::OnceLock;
+
+use pyo3::prelude::*;
+use tokio::runtime::Runtime;
+
+/// More threads cost more in hand-overs than they give on small machines, and the node's
+/// work is mostly waiting.
+const WORKER_THREADS: usize = 1;
+
+/// One runtime for all nodes of the process.
+fn runtime() -> std::io::Result<&'static Runtime> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    let started = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .thread_name("mycel-network")
+        .enable_all()
+        .build()?;
+    Ok(RUNTIME.get_or_init(|| started))
+}
+
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::{
+        keys::{identity, inspect_token, issue_token},
+        node::Node,
+        stream::Stream,
+    };
+}

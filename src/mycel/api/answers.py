@@ -1,0 +1,298 @@
+"""What clients get: the shapes of answers, and how they come out of the core's views."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from mycel.core.identifiers import JobId, task_id
+from mycel.core.jobs import Specification
+from mycel.core.journal import AttemptEnded, TaskEnded
+from mycel.core.resources import Requirements
+from mycel.core.views import JobView, TaskView
+
+encode: Final = msgspec.json.Encoder().encode
+RESULT_TEXT_BYTES_MAX: Final = 64 << 10
+"""A process' output beyond this is not repeated in its result; the logs have it."""
+
+
+class AttemptAnswer(msgspec.Struct, frozen=True):
+    number: int
+    state: str
+    worker: str | None
+    started_at: str | None
+    ended_at: str | None
+    exit_code: int | None
+    error: str | None
+
+
+class GpusAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    count: float
+    model: str = ""
+    memory: int = 0
+
+
+class RequirementsAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    cpu_cores: float | UnsetType = UNSET
+    min_memory: int = 0
+    disk: int = 0
+    gpu_required: bool = False
+    gpus: GpusAnswer | None = None
+    custom: dict[str, float] = {}
+    labels: dict[str, str] = {}
+    arch: str = ""
+    os: str = ""
+    software: dict[str, str] = {}
+
+
+class RetryAnswer(msgspec.Struct, frozen=True):
+    max_attempts: int | None
+    on_error: bool
+
+
+class ResultAnswer(msgspec.Struct, frozen=True):
+    text: str | UnsetType = UNSET
+    json: Raw | UnsetType = UNSET
+    exit_code: int | UnsetType = UNSET
+    digest: str | UnsetType = UNSET
+
+
+class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """`model` … `python` say what it runs: only those that it has are there."""
+
+    id: str
+    job_id: str
+    name: str
+    state: str
+    reason: str | None
+    attempt: int
+    attempts: list[AttemptAnswer]
+    worker: str | None
+    model: str | UnsetType = UNSET
+    input: Raw | UnsetType = UNSET
+    parameters: Raw | UnsetType = UNSET
+    command: tuple[str, ...] | UnsetType = UNSET
+    image: str | UnsetType = UNSET
+    python: str | UnsetType = UNSET
+    arguments: Raw | UnsetType = UNSET
+    requirements: RequirementsAnswer
+    priority: int
+    timeout: float | None
+    retry: RetryAnswer | UnsetType = UNSET
+    labels: dict[str, str] | UnsetType = UNSET
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    next_try_at: str | UnsetType = UNSET
+    result: ResultAnswer | None
+    error: str | None
+    progress: float | None = None
+    cost: float | None = None
+
+
+class TaskCounts(msgspec.Struct, frozen=True):
+    total: int
+    queued: int
+    running: int
+    succeeded: int
+    failed: int
+    cancelled: int
+
+
+class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    user: str
+    state: str
+    closed: bool
+    batches: int | UnsetType = UNSET
+    """Taken in so far: the next one has this number."""
+    tasks: TaskCounts
+    created_at: str
+    finished_at: str | None
+
+
+class BatchAnswer(msgspec.Struct, frozen=True):
+    job_id: str
+    batch: int
+    first: int
+    """The index of its first task."""
+    count: int
+    again: bool
+
+
+class TaskList(msgspec.Struct, frozen=True):
+    items: list[TaskAnswer]
+    next: str | None
+    """The cursor of the next page: `?cursor=…`."""
+
+
+class JobList(msgspec.Struct, frozen=True):
+    items: list[JobAnswer]
+    next: str | None
+
+
+class LogsAnswer(msgspec.Struct, frozen=True):
+    stdout: str
+    stderr: str
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A task's end, and what stands beside it in the store."""
+
+    ended: TaskEnded
+    attempts: list[AttemptEnded] = []
+    arguments: bytes = b""
+
+
+def iso(seconds: float) -> str:
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment.isoformat(timespec='milliseconds')[:-6]}Z"
+
+
+def iso_or_none(seconds: float | None) -> str | None:
+    return None if seconds is None else iso(seconds)
+
+
+def running_task(view: TaskView, arguments: bytes) -> TaskAnswer:
+    """A task that has not ended."""
+    attempts = [_ended_attempt(attempt) for attempt in view.ended_attempts]
+    if view.worker is not None:
+        state = "running" if view.state == "running" else "assigned"
+        started = iso_or_none(view.started_at)
+        attempts.append(AttemptAnswer(view.number, state, view.worker, started, None, None, None))
+    return TaskAnswer(
+        id=task_id(view.job_id, view.index),
+        job_id=view.job_id,
+        name=view.name,
+        state=view.state,
+        reason=view.reason or None,
+        attempt=view.number,
+        attempts=attempts,
+        worker=view.worker,
+        created_at=iso(view.created_at),
+        started_at=iso_or_none(view.started_at),
+        finished_at=None,
+        next_try_at=UNSET if view.next_try_at is None else iso(view.next_try_at),
+        result=None,
+        error=None,
+        **_template(view.specification, arguments),
+    )
+
+
+def finished_task(
+    job: JobId, name: str, specification: Specification, created_at: float, finished: Finished
+) -> TaskAnswer:
+    ended = finished.ended
+    started, over = iso_or_none(ended.started_at), iso(ended.ended_at)
+    attempts = [_ended_attempt(attempt) for attempt in finished.attempts]
+    if ended.attempt is not None:
+        error = ended.error or None
+        last = (ended.number, ended.attempt_state, ended.worker, started, over, ended.exit_code)
+        attempts.append(AttemptAnswer(*last, error))
+    return TaskAnswer(
+        id=task_id(job, ended.index),
+        job_id=job,
+        name=name,
+        state=ended.state,
+        reason=ended.reason or None,
+        attempt=ended.number,
+        attempts=attempts,
+        worker=ended.worker,
+        created_at=iso(created_at),
+        started_at=started,
+        finished_at=over,
+        result=result_of(ended),
+        error=ended.error or None,
+        **_template(specification, finished.arguments),
+    )
+
+
+def result_of(ended: TaskEnded) -> ResultAnswer | None:
+    digest = f"blake3:{ended.digest.hex()}" if ended.digest else UNSET
+    if ended.value:
+        code = UNSET if ended.exit_code is None else ended.exit_code
+        return ResultAnswer(json=Raw(ended.value), exit_code=code, digest=digest)
+    if ended.exit_code is not None:
+        text: str | UnsetType = UNSET
+        if len(ended.stdout) <= RESULT_TEXT_BYTES_MAX:
+            text = ended.stdout.decode(errors="replace")
+        return ResultAnswer(text=text, exit_code=ended.exit_code, digest=digest)
+    return None
+
+
+def _ended_attempt(attempt: AttemptEnded) -> AttemptAnswer:
+    return AttemptAnswer(
+        attempt.number,
+        attempt.state,
+        attempt.worker,
+        iso_or_none(attempt.started_at),
+        iso(attempt.ended_at),
+        attempt.exit_code,
+        attempt.error or None,
+    )
+
+
+def _template(specification: Specification, arguments: bytes) -> dict[str, Any]:
+    """What a task is, as opposed to how it fares. Its environment may hold secrets: it is
+    not repeated."""
+    work = specification.work
+    fields: dict[str, Any] = {
+        "requirements": _requirements(specification.requirements),
+        "priority": specification.priority,
+        "timeout": work.timeout_seconds,
+    }
+    if work.function:
+        fields["python"] = work.function
+    elif work.model:
+        fields["model"] = work.model
+        fields["input"] = Raw(work.input)
+        if work.parameters:
+            fields["parameters"] = Raw(work.parameters)
+    else:
+        fields["command"] = work.command
+        if work.image:
+            fields["image"] = work.image
+    if arguments:
+        fields["arguments"] = Raw(arguments)
+    retry = specification.retry
+    if retry.max_attempts is not None or retry.on_error:
+        fields["retry"] = RetryAnswer(retry.max_attempts, retry.on_error)
+    if specification.labels:
+        fields["labels"] = dict(specification.labels)
+    return fields
+
+
+def _requirements(requirements: Requirements) -> RequirementsAnswer:
+    gpus = requirements.gpus
+    return RequirementsAnswer(
+        cpu_cores=requirements.cpu_cores,
+        min_memory=requirements.min_memory,
+        disk=requirements.disk,
+        gpu_required=gpus is not None,
+        gpus=None if gpus is None else GpusAnswer(gpus.count, gpus.model, gpus.memory),
+        custom=dict(requirements.custom),
+        labels=dict(requirements.labels),
+        arch=requirements.arch,
+        os=requirements.os,
+        software=dict(requirements.software),
+    )
+
+
+def job(view: JobView) -> JobAnswer:
+    return JobAnswer(
+        id=view.job_id,
+        name=view.name,
+        user=view.user,
+        state=view.state,
+        closed=view.closed,
+        batches=view.batches,
+        tasks=TaskCounts(
+            view.tasks, view.queued, view.live, view.succeeded, view.failed, view.cancelled
+        ),
+        created_at=iso(view.created_at),
+        finished_at=iso_or_none(view.ended_at),
+    )

@@ -1,0 +1,56 @@
+"""What the API needs of the scheduler that it stands in front of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from mycel.core.events import Event
+from mycel.core.identifiers import JobId, RequestId
+from mycel.store.interface import Reader
+
+Value = TypeVar("Value")
+
+
+class Backend(Protocol):
+    """The scheduler role, as the API sees it. Everything runs on the loop's thread."""
+
+    @property
+    def name(self) -> str:
+        """For people: the node's name."""
+        ...
+
+    @property
+    def peer(self) -> str: ...
+
+    async def ask(self, make: Callable[[RequestId], Event]) -> object:
+        """Puts a client's event to the machine and awaits its reply.
+
+        Raises the reply if it is a `core.errors.Refusal`. When the caller is cancelled (the
+        client hung up, a wait ran out), the machine is told to forget the request. Raises
+        `Stopping` when the scheduler is going down.
+        """
+        ...
+
+    async def read(self, look: Callable[[Reader], Value]) -> Value:
+        """Runs `look` on the store's reader, in a thread."""
+        ...
+
+    async def advanced(self, job: JobId, timeout_seconds: float) -> None:
+        """Returns when tasks of this job have ended since the last call, or at the time-out.
+
+        Call it before the read that it guards is repeated: a commit between the two is not
+        missed.
+        """
+        ...
+
+    def prometheus(self) -> bytes:
+        """The metrics, in Prometheus' text format."""
+        ...
+
+    @property
+    def ready(self) -> bool: ...
+
+
+class Stopping(Exception):
+    """The scheduler is going down: the client may try again in a moment."""

@@ -1,0 +1,271 @@
+"""Every route that there is: the one table behind 404, 405 and `/openapi.json`."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any, Final
+
+import msgspec
+
+PROBLEMS: Final = {
+    400: "The body is not JSON",
+    401: "The token is missing or wrong",
+    404: "There is no such thing",
+    409: "It contradicts what is already there",
+    413: "The body is too large",
+    415: "The body is not JSON by its media type",
+    422: "Well-formed, and wrong; `path` says where",
+    429: "A limit is reached for now; see Retry-After",
+    503: "The scheduler is stopping",
+}
+_BODY: Final = (400, 413, 415)
+
+
+class Route(msgspec.Struct, frozen=True):
+    method: str
+    path: str
+    summary: str
+    answer: str = ""
+    """Name of the answer's schema; or, with a slash in it, a media type."""
+    body: str = ""
+    query: tuple[str, ...] = ()
+    statuses: tuple[int, ...] = (200,)
+    problems: tuple[int, ...] = ()
+    open: bool = False
+    """It needs no token."""
+
+
+ROUTES: Final = (
+    Route(
+        "POST",
+        "/api/v1/tasks",
+        "Submit a task; with ?wait, answer when it has ended or the time is up",
+        "TaskAnswer",
+        "TaskBody",
+        ("wait",),
+        (201, 200),
+        (*_BODY, 422, 429),
+    ),
+    Route(
+        "GET",
+        "/api/v1/tasks",
+        "List tasks, newest job first",
+        "TaskList",
+        query=("job", "state", "cursor", "limit"),
+        problems=(404, 422),
+    ),
+    Route(
+        "GET",
+        "/api/v1/tasks/{task_id}",
+        "Read a task",
+        "TaskAnswer",
+        query=("wait",),
+        problems=(404, 422),
+    ),
+    Route(
+        "DELETE",
+        "/api/v1/tasks/{task_id}",
+        "Cancel a task; again is fine",
+        "TaskAnswer",
+        problems=(404, 409, 422),
+    ),
+    Route(
+        "GET",
+        "/api/v1/tasks/{task_id}/logs",
+        "What a finished task wrote; with ?stream one stream as text",
+        "LogsAnswer",
+        query=("stream", "wait"),
+        problems=(404, 409, 422),
+    ),
+    Route(
+        "GET",
+        "/api/v1/tasks/{task_id}/explain",
+        "Why a task is where it is",
+        "Explanation",
+        problems=(404, 422),
+    ),
+    Route(
+        "GET",
+        "/api/v1/tasks/{task_id}/result",
+        "The result of a task that succeeded",
+        "ResultAnswer",
+        query=("wait",),
+        problems=(404, 409, 422),
+    ),
+    Route(
+        "POST",
+        "/api/v1/jobs",
+        "Submit a job, or open one for batches",
+        "JobAnswer",
+        "JobBody",
+        statuses=(201, 200),
+        problems=(*_BODY, 409, 422, 429),
+    ),
+    Route(
+        "GET",
+        "/api/v1/jobs",
+        "List jobs, newest first",
+        "JobList",
+        query=("prefix", "cursor", "limit"),
+        problems=(422,),
+    ),
+    Route(
+        "GET",
+        "/api/v1/jobs/{job_id}",
+        "Read a job",
+        "JobAnswer",
+        query=("wait",),
+        problems=(404, 422),
+    ),
+    Route("DELETE", "/api/v1/jobs/{job_id}", "Cancel a job", "JobAnswer", problems=(404, 409, 422)),
+    Route(
+        "POST",
+        "/api/v1/jobs/{job_id}/tasks",
+        "Append a numbered batch of tasks to an open job; the same batch again changes nothing",
+        "BatchAnswer",
+        "BatchBody",
+        statuses=(201, 200),
+        problems=(*_BODY, 404, 409, 422, 429),
+    ),
+    Route(
+        "POST",
+        "/api/v1/jobs/{job_id}/close",
+        "No further batch will come",
+        "JobAnswer",
+        problems=(404, 409, 422),
+    ),
+    Route(
+        "GET",
+        "/api/v1/jobs/{job_id}/results",
+        "Results as JSON lines, in the order of commits",
+        "application/x-ndjson",
+        query=("after", "follow"),
+        problems=(404, 422),
+    ),
+    Route("GET", "/api/v1/workers", "List workers", "WorkerList", problems=(422,)),
+    Route("GET", "/api/v1/stats", "Totals", "StatsAnswer", problems=(422,)),
+    Route("GET", "/metrics", "Metrics for Prometheus", "text/plain"),
+    Route("GET", "/healthz", "The process lives", "application/json", open=True),
+    Route(
+        "GET",
+        "/readyz",
+        "The scheduler takes work",
+        "application/json",
+        problems=(503,),
+        open=True,
+    ),
+    Route("GET", "/openapi.json", "This description", "application/json"),
+)
+
+PARAMETERS: Final[dict[str, dict[str, Any]]] = {
+    "wait": {"type": "number", "minimum": 0, "maximum": 60},
+    "job": {"type": "string"},
+    "state": {
+        "type": "string",
+        "enum": ["queued", "leased", "running", "succeeded", "failed", "cancelled"],
+    },
+    "cursor": {"type": "string"},
+    "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+    "stream": {"type": "string", "enum": ["stdout", "stderr"]},
+    "prefix": {"type": "string"},
+    "after": {"type": "integer", "minimum": 0},
+    "follow": {"type": "boolean"},
+}
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path)))
+
+
+_PATTERNS: Final = [(route.method, _pattern(route.path)) for route in ROUTES]
+
+
+def methods_of(path: str) -> tuple[str, ...]:
+    """What may be done with this path; nothing if there is no such path."""
+    return tuple(method for method, pattern in _PATTERNS if pattern.fullmatch(path))
+
+
+@functools.cache
+def document() -> bytes:
+    """The OpenAPI description of all routes."""
+    references, schemas = _schemas()
+    paths: dict[str, dict[str, Any]] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, references)
+    return msgspec.json.encode(
+        {
+            "openapi": "3.1.0",
+            "info": {"title": "Mycel", "version": "1"},
+            "paths": paths,
+            "security": [{"bearer": []}],
+            "components": {
+                "schemas": schemas,
+                "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            },
+        }
+    )
+
+
+def _schemas() -> tuple[dict[str, Any], dict[str, Any]]:
+    from mycel.core.views import Explanation
+
+    from . import answers, bodies, problems, workers
+
+    kinds: list[Any] = [
+        bodies.TaskBody,
+        bodies.JobBody,
+        bodies.BatchBody,
+        answers.TaskAnswer,
+        answers.TaskList,
+        answers.JobAnswer,
+        answers.JobList,
+        answers.BatchAnswer,
+        answers.LogsAnswer,
+        answers.ResultAnswer,
+        workers.WorkerList,
+        workers.StatsAnswer,
+        Explanation,
+        problems.ProblemDocument,
+    ]
+    found, components = msgspec.json.schema_components(
+        kinds, ref_template="#/components/schemas/{name}"
+    )
+    names = [kind.__name__ for kind in kinds]
+    return dict(zip(names, found, strict=True)), components
+
+
+def _operation(route: Route, references: dict[str, Any]) -> dict[str, Any]:
+    problem = {"application/problem+json": {"schema": references["ProblemDocument"]}}
+    responses: dict[str, Any] = {
+        str(status): {"description": "Done", "content": _content(route.answer, references)}
+        for status in route.statuses
+    }
+    always = () if route.open else (401, 503)
+    for status in sorted({*route.problems, *always}):
+        responses[str(status)] = {"description": PROBLEMS[status], "content": problem}
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"\{(\w+)\}", route.path)
+    ]
+    parameters += [
+        {"name": name, "in": "query", "schema": PARAMETERS[name]} for name in route.query
+    ]
+    operation: dict[str, Any] = {"summary": route.summary, "responses": responses}
+    if route.path in ("/api/v1/tasks", "/api/v1/jobs") and route.body:
+        schema = {"type": "string", "minLength": 1, "maxLength": 255}
+        parameters.append({"name": "Idempotency-Key", "in": "header", "schema": schema})
+    if parameters:
+        operation["parameters"] = parameters
+    if route.body:
+        content = _content(route.body, references)
+        operation["requestBody"] = {"required": True, "content": content}
+    if route.open:
+        operation["security"] = []
+    return operation
+
+
+def _content(name: str, references: dict[str, Any]) -> dict[str, Any]:
+    if "/" in name:
+        return {name: {}}
+    return {"application/json": {"schema": references[name]}}

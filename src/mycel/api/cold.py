@@ -1,0 +1,166 @@
+"""The other routes, on Litestar. Imported when the first of them is asked for: a scheduler
+that only runs tasks starts without it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+from litestar import Litestar, MediaType, Request, Response, delete, get
+from litestar.exceptions import HTTPException
+from litestar.handlers import HTTPRouteHandler
+
+from . import jobs, tasks, workers
+from .answers import LogsAnswer, ResultAnswer, encode, result_of
+from .backend import Backend
+from .catalogue import document
+from .exchange import Query, Scope
+from .problems import MEDIA_TYPE, Problem, from_exception, unprocessable
+
+PAGE_DEFAULT = 100
+
+AnyRequest = Request[Any, Any, Any]
+
+
+def create(backend: Backend) -> Litestar:
+    return Litestar(
+        route_handlers=[*_tasks(backend), *_jobs(backend), *_rest(backend)],
+        exception_handlers={Exception: _answer_exception},
+        openapi_config=None,
+        logging_config=None,
+    )
+
+
+def _json(answer: msgspec.Struct) -> Response[bytes]:
+    return Response(encode(answer), media_type=MediaType.JSON)
+
+
+def _text(text: bytes, media_type: str = "text/plain; charset=utf-8") -> Response[bytes]:
+    return Response(text, media_type=media_type)
+
+
+def _query(request: AnyRequest, *known: str) -> Query:
+    return Query(cast(Scope, request.scope), *known)
+
+
+def _named(request: AnyRequest) -> str:
+    """The task or job in the path."""
+    return str(request.path_params["id"])
+
+
+def _tasks(backend: Backend) -> Sequence[HTTPRouteHandler]:
+    @get("/api/v1/tasks")
+    async def list_tasks(request: AnyRequest) -> Response[bytes]:
+        query = _query(request, "job", "state", "cursor", "limit")
+        job = query.text("job")
+        found = await tasks.list_tasks(
+            backend,
+            job=None if job is None else jobs.parse(job),
+            state=query.text("state"),
+            cursor=query.text("cursor"),
+            limit=query.integer("limit", PAGE_DEFAULT, 1, tasks.PAGE_MAX),
+        )
+        return _json(found)
+
+    @delete("/api/v1/tasks/{id:str}", status_code=200)
+    async def cancel_task(request: AnyRequest) -> Response[bytes]:
+        _query(request)
+        return _json(await tasks.cancel(backend, _named(request)))
+
+    @get("/api/v1/tasks/{id:str}/logs")
+    async def logs(request: AnyRequest) -> Response[bytes]:
+        query = _query(request, "stream", "wait")
+        stream = query.text("stream")
+        if stream not in (None, "stdout", "stderr"):
+            raise unprocessable("stream is stdout or stderr")
+        ended = await tasks.ended(backend, _named(request), query.wait_seconds())
+        if stream is not None:
+            return _text(ended.stdout if stream == "stdout" else ended.stderr)
+        stdout, stderr = (text.decode(errors="replace") for text in (ended.stdout, ended.stderr))
+        return _json(LogsAnswer(stdout, stderr))
+
+    @get("/api/v1/tasks/{id:str}/explain")
+    async def explain(request: AnyRequest) -> Response[bytes]:
+        _query(request)
+        return _json(await tasks.explain(backend, _named(request)))
+
+    @get("/api/v1/tasks/{id:str}/result")
+    async def result(request: AnyRequest) -> Response[bytes]:
+        wait = _query(request, "wait").wait_seconds()
+        task_id = _named(request)
+        ended = await tasks.ended(backend, task_id, wait)
+        if ended.state != "succeeded":
+            detail = (
+                f"task {task_id} {ended.state}"
+                if ended.state == "failed"
+                else (f"task {task_id} was {ended.state}")
+            )
+            raise Problem(409, f"{detail}: {ended.error or ended.reason or 'no result'}")
+        return _json(result_of(ended) or ResultAnswer())
+
+    return [list_tasks, cancel_task, logs, explain, result]
+
+
+def _jobs(backend: Backend) -> Sequence[HTTPRouteHandler]:
+    @get("/api/v1/jobs")
+    async def list_jobs(request: AnyRequest) -> Response[bytes]:
+        query = _query(request, "prefix", "cursor", "limit")
+        found = await jobs.list_jobs(
+            backend,
+            prefix=query.text("prefix"),
+            cursor=query.text("cursor"),
+            limit=query.integer("limit", PAGE_DEFAULT, 1, 1000),
+        )
+        return _json(found)
+
+    @get("/api/v1/jobs/{id:str}")
+    async def read_job(request: AnyRequest) -> Response[bytes]:
+        wait = _query(request, "wait").wait_seconds()
+        return _json(await jobs.read(backend, _named(request), wait))
+
+    @delete("/api/v1/jobs/{id:str}", status_code=200)
+    async def cancel_job(request: AnyRequest) -> Response[bytes]:
+        _query(request)
+        return _json(await jobs.cancel(backend, _named(request)))
+
+    return [list_jobs, read_job, cancel_job]
+
+
+def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
+    @get("/api/v1/workers")
+    async def list_workers(request: AnyRequest) -> Response[bytes]:
+        _query(request)
+        return _json(await workers.list_workers(backend))
+
+    @get("/api/v1/stats")
+    async def stats(request: AnyRequest) -> Response[bytes]:
+        _query(request)
+        return _json(await workers.stats(backend))
+
+    @get("/metrics", sync_to_thread=False)
+    def metrics() -> Response[bytes]:
+        return _text(backend.prometheus(), "text/plain; version=0.0.4; charset=utf-8")
+
+    @get("/openapi.json", sync_to_thread=False)
+    def openapi() -> Response[bytes]:
+        return Response(document(), media_type=MediaType.JSON)
+
+    return [list_workers, stats, metrics, openapi]
+
+
+def _answer_exception(request: AnyRequest, error: Exception) -> Response[bytes]:
+    problem = from_exception(error)
+    if problem is None and isinstance(error, HTTPException) and error.status_code in (404, 405):
+        problem = Problem(error.status_code, error.detail)
+    if problem is None:
+        logging.getLogger("mycel.api").error("%s failed", request.url.path, exc_info=error)
+        problem = Problem(500, "a fault of Mycel's own; its log says more")
+    headers = {name.decode(): value.decode() for name, value in problem.headers}
+    return Response(
+        problem.encode(),
+        status_code=problem.status,
+        headers=headers,
+        media_type=MEDIA_TYPE.decode(),
+    )

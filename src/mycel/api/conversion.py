@@ -1,0 +1,272 @@
+"""From a client's body to what the core takes in: every rule that a body has to keep."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from mycel.core.identifiers import JobId, is_job_id
+from mycel.core.jobs import Specification
+from mycel.core.resources import GpuRequirement, Pairs, Requirements
+from mycel.core.work import Retry, Work
+
+from .bodies import (
+    BATCH_TASKS_MAX,
+    BatchBody,
+    GpusBody,
+    JobBody,
+    RequirementsBody,
+    TaskBody,
+    decode_input,
+    decode_items,
+)
+from .problems import unprocessable
+
+_FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_PROFILE: Final = Requirements(cpu_cores=1.0)
+"""Of a task that names no resources."""
+_NO_RETRY: Final = Retry()
+_COLLECTIONS: Final = (b"[", b"{")
+
+
+class Batch(msgspec.Struct, frozen=True):
+    count: int
+    arguments: bytes
+    """A JSON array of `count` elements, or nothing."""
+
+
+def specification(body: TaskBody, path: str = "$") -> Specification:
+    """What the tasks of this body have in common."""
+    asked = body.requirements
+    return Specification(
+        work=_work(body, path),
+        requirements=_PROFILE if asked is None else _requirements(asked, f"{path}.requirements"),
+        priority=body.priority,
+        retry=_NO_RETRY
+        if body.retry is None
+        else Retry(body.retry.max_attempts, body.retry.on_error),
+        labels=_pairs(body.labels) if body.labels else (),
+        requirements_given=asked is not None and asked.names_resources,
+    )
+
+
+def _work(body: TaskBody, path: str) -> Work:
+    env = _environment(body, path) if body.env else ()
+    kinds = [
+        kind
+        for kind, there in (
+            ("model", body.model is not None),
+            ("command", body.command is not None and body.image is None),
+            ("image", body.image is not None),
+            ("python", body.python is not None),
+        )
+        if there
+    ]
+    if len(kinds) != 1:
+        found = "both " + " and ".join(kinds) if kinds else "none of them"
+        raise unprocessable(
+            f"a task is exactly one of model, command, image with command, and python; "
+            f"this one has {found}",
+            path,
+        )
+    if body.model is None and (body.input is not UNSET or body.parameters is not UNSET):
+        raise unprocessable("input and parameters belong to model tasks", path)
+    if body.python is not None:
+        if not _FUNCTION.fullmatch(body.python):
+            raise unprocessable('python is "module:function"', f"{path}.python")
+        return Work("python", function=body.python, env=env, timeout_seconds=body.timeout)
+    if body.model is not None:
+        return Work(
+            "model",
+            model=body.model,
+            input=_input(body.input, f"{path}.input"),
+            parameters=b"" if body.parameters is UNSET else _raw(body.parameters),
+            env=env,
+            timeout_seconds=body.timeout,
+        )
+    return Work(
+        "process" if body.image is None else "container",
+        command=_command(body.command, f"{path}.command"),
+        image=body.image or "",
+        env=env,
+        timeout_seconds=body.timeout,
+    )
+
+
+def _command(command: list[str] | str | None, path: str) -> tuple[str, ...]:
+    if isinstance(command, str):
+        raise unprocessable(
+            'command is a list of strings such as ["echo", "hello"], not one string; '
+            'for a shell write ["sh", "-c", "…"]',
+            path,
+        )
+    if not command or not command[0]:
+        raise unprocessable("command needs a program to run", path)
+    if any("\0" in word for word in command):
+        raise unprocessable("command contains a NUL character", path)
+    return tuple(command)
+
+
+def _environment(body: TaskBody, path: str) -> Pairs:
+    for name, value in body.env.items():
+        if "=" in name or "\0" in name or "\0" in value:
+            raise unprocessable(f"{name!r} is no environment variable", f"{path}.env")
+    return _pairs(body.env)
+
+
+def _input(given: Raw | UnsetType, path: str) -> bytes:
+    if given is UNSET:
+        raise unprocessable("a model task needs input", path)
+    raw = _raw(given)
+    if raw[:1] == b'"':
+        return raw
+    if raw[:1] != b"{":
+        raise unprocessable("input is a string or an object", path)
+    try:
+        fields = decode_input(raw)
+    except msgspec.ValidationError as error:
+        raise unprocessable(str(error), path) from error
+    ways = (fields.text, fields.messages, fields.blob, None if fields.json is UNSET else 1)
+    if sum(way is not None for way in ways) != 1:
+        raise unprocessable("input has exactly one of text, messages, json and blob", path)
+    return raw
+
+
+def _requirements(body: RequirementsBody, path: str) -> Requirements:
+    return Requirements(
+        cpu_cores=1.0 if body.cpu_cores is None else body.cpu_cores,
+        min_memory=_size(body.min_memory, f"{path}.min_memory"),
+        disk=_size(body.disk, f"{path}.disk"),
+        gpus=_gpus(body.gpus, body.gpu_required, f"{path}.gpus"),
+        custom=tuple(sorted(body.custom.items())),
+        labels=_pairs(body.labels),
+        arch=body.arch,
+        os=body.os,
+        software=_pairs(body.software),
+    )
+
+
+def _gpus(body: GpusBody | None, required: bool, path: str) -> GpuRequirement | None:
+    if body is None:
+        return GpuRequirement() if required else None
+    if body.count > 1 and body.count != int(body.count):
+        raise unprocessable("gpus are whole ones, or a fraction of one", f"{path}.count")
+    if body.count == 0:
+        if required:
+            raise unprocessable("gpu_required contradicts a count of 0", f"{path}.count")
+        return None
+    return GpuRequirement(body.count, body.model, _size(body.memory, f"{path}.memory"))
+
+
+def _size(size: int | str | None, path: str) -> int:
+    if size is None:
+        return 0
+    if isinstance(size, int):
+        return size
+    from mycel.config.sizes import parse_size  # only where somebody writes a unit
+
+    try:
+        return parse_size(size)
+    except ValueError as error:
+        raise unprocessable(str(error), path) from error
+
+
+def _pairs(mapping: dict[str, str]) -> Pairs:
+    return tuple(sorted(mapping.items()))
+
+
+def _raw(value: Raw) -> bytes:
+    """A copy of the slice, so that it does not keep the whole body alive."""
+    raw = bytes(value)
+    if not raw.isascii():
+        raw.decode()  # what is not UTF-8 is refused here, and not in somebody's task
+    return raw
+
+
+def single_batch(body: TaskBody) -> Batch:
+    """A task submitted alone is a job of one."""
+    if body.arguments is UNSET:
+        return Batch(1, b"")
+    return Batch(1, b"[" + _own_arguments(body, "$") + b"]")
+
+
+def job_batch(body: JobBody, bytes_max: int) -> Batch:
+    """The first batch of a job; an open job may come without one."""
+    if body.count is None and body.arguments is UNSET:
+        if body.closed:
+            raise unprocessable("a job needs count or arguments, or closed: false", "$")
+        return Batch(0, b"")
+    if body.task.arguments is UNSET:
+        return _batch(body.count, body.arguments, body.task)
+    if body.count is None:
+        raise unprocessable("arguments stand in the job or in its task, not in both", "$.task")
+    batch = _batch(body.count, UNSET, body.task)
+    own = _own_arguments(body.task, "$.task")
+    if batch.count * (len(own) + 1) > bytes_max:
+        raise unprocessable("count times the arguments is too large", "$.task.arguments")
+    return Batch(batch.count, b"[" + b",".join([own] * batch.count) + b"]")
+
+
+def appended_batch(body: BatchBody) -> Batch:
+    return _batch(body.count, body.arguments, None)
+
+
+def _own_arguments(body: TaskBody, path: str) -> bytes:
+    assert body.arguments is not UNSET
+    _check_takes_arguments(body, path)
+    raw = _raw(body.arguments)
+    if raw[:1] not in _COLLECTIONS:
+        raise unprocessable(
+            "arguments are a list (positional) or an object (named)", f"{path}.arguments"
+        )
+    return raw
+
+
+def _check_takes_arguments(body: TaskBody, path: str) -> None:
+    if body.model is not None:
+        raise unprocessable("model tasks take input, not arguments", f"{path}.arguments")
+
+
+def _batch(count: int | None, arguments: Raw | UnsetType, task: TaskBody | None) -> Batch:
+    if (count is None) == (arguments is UNSET):
+        raise unprocessable("give either count or arguments", "$")
+    raw = b""
+    if arguments is not UNSET:
+        if task is not None:
+            _check_takes_arguments(task, "$")
+        raw = _raw(arguments)
+        count = _count_of(raw)
+    assert count is not None
+    where = "$.arguments" if raw else "$.count"
+    if count == 0:
+        raise unprocessable("a batch needs at least one task", where)
+    if count > BATCH_TASKS_MAX:
+        raise unprocessable(
+            f"a batch holds at most {BATCH_TASKS_MAX} tasks, not {count}: open the job with "
+            f'"closed": false, append numbered batches, close it',
+            where,
+        )
+    return Batch(count, raw)
+
+
+def _count_of(raw: bytes) -> int:
+    """How many argument sets these are; each is a list or an object."""
+    if raw[:1] != b"[":
+        raise unprocessable("arguments are a list with one element per task", "$.arguments")
+    items = decode_items(raw)
+    for place, item in enumerate(items):
+        if bytes(item)[:1] not in _COLLECTIONS:
+            raise unprocessable(
+                "each task's arguments are a list (positional) or an object (named)",
+                f"$.arguments[{place}]",
+            )
+    return len(items)
+
+
+def job_id(text: str, path: str = "$.id") -> JobId:
+    if not is_job_id(text):
+        raise unprocessable("a job's id is a ULID in lower case", path)
+    return JobId(text)

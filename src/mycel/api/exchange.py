@@ -1,0 +1,150 @@
+"""One HTTP exchange in raw ASGI: reading a request, sending an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from .problems import MEDIA_TYPE, Headers, Problem, unprocessable
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+WAIT_SECONDS_MAX: Final = 60.0
+DRAIN_BYTES_MAX: Final = 64 << 20
+"""Of a body that is too large so much is read and dropped before the answer: who is still
+writing when the connection closes may never see it."""
+
+_JSON: Final = (b"content-type", b"application/json")
+_TRUE: Final = frozenset({"", "1", "true", "yes"})
+_FALSE: Final = frozenset({"0", "false", "no"})
+
+
+class Gone(Exception):
+    """The client hung up before its request was complete."""
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    for key, value in scope["headers"]:
+        if key == name:
+            return bytes(value)
+    return None
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The whole body; refused when it is longer than `limit`, whatever its header says."""
+    declared = header(scope, b"content-length")
+    if declared is not None and int(declared) > limit:
+        if header(scope, b"expect") is None:
+            await _drain(receive)
+        raise _too_large(limit)
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise Gone
+    body: bytes = message.get("body", b"")
+    if message.get("more_body"):
+        parts, size = [body], len(body)
+        while message.get("more_body"):
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                await _drain(receive, message)
+                raise _too_large(limit)
+            parts.append(part)
+        body = b"".join(parts)
+    if len(body) > limit:
+        raise _too_large(limit)
+    return body
+
+
+async def _drain(receive: Receive, message: MutableMapping[str, Any] | None = None) -> None:
+    dropped = 0
+    while dropped < DRAIN_BYTES_MAX and (message is None or message.get("more_body")):
+        message = await receive()
+        dropped += len(message.get("body", b""))
+
+
+def _too_large(limit: int) -> Problem:
+    detail = f"the body is larger than {limit} bytes; send big jobs in batches"
+    return Problem(413, detail, headers=[(b"connection", b"close")])
+
+
+def check_media_type(scope: Scope) -> None:
+    """Bodies are JSON. What curl sends by default passes, since only JSON will parse."""
+    declared = header(scope, b"content-type")
+    if declared is None:
+        return
+    kind = declared.partition(b";")[0].strip().lower()
+    if kind not in (b"application/json", b"application/x-www-form-urlencoded"):
+        raise Problem(415, f"send application/json, not {kind.decode('latin-1')}")
+
+
+class Query:
+    """The parameters behind the `?`; a name that the route does not know is refused."""
+
+    def __init__(self, scope: Scope, *known: str) -> None:
+        raw: bytes = scope["query_string"]
+        self._values: dict[str, str] = {}
+        if raw:
+            self._values = dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True))
+            for name in self._values:
+                if name not in known:
+                    expected = ", ".join(known) if known else "none"
+                    raise unprocessable(f"unknown query parameter {name!r}; known: {expected}")
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name) or None
+
+    def flag(self, name: str) -> bool:
+        value = self._values.get(name)
+        if value is None or value.lower() in _FALSE:
+            return False
+        if value.lower() in _TRUE:
+            return True
+        raise unprocessable(f"the query parameter {name!r} is true or false, not {value!r}")
+
+    def integer(self, name: str, default: int, minimum: int, maximum: int) -> int:
+        value = self._values.get(name)
+        if value is None:
+            return default
+        if not value.isascii() or not value.isdigit() or len(value) > 18:
+            raise unprocessable(f"the query parameter {name!r} is a whole number, not {value!r}")
+        if not minimum <= int(value) <= maximum:
+            raise unprocessable(f"the query parameter {name!r} is from {minimum} to {maximum}")
+        return int(value)
+
+    def wait_seconds(self) -> float:
+        """`?wait`; 0 if the client does not want to wait."""
+        value = self._values.get("wait")
+        if value is None:
+            return 0.0
+        try:
+            seconds = float(value) if value else WAIT_SECONDS_MAX
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds <= WAIT_SECONDS_MAX:
+            limit = f"{WAIT_SECONDS_MAX:.0f}"
+            raise unprocessable(f"wait is a number of seconds from 0 to {limit}, not {value!r}")
+        return seconds
+
+
+async def answer(
+    send: Send, status: int, body: bytes, extra: Headers | None = None, media_type: bytes = b""
+) -> None:
+    headers: Headers = [
+        (b"content-type", media_type) if media_type else _JSON,
+        (b"content-length", str(len(body)).encode()),
+    ]
+    if extra:
+        headers += extra
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def answer_problem(send: Send, problem: Problem) -> None:
+    await answer(send, problem.status, problem.encode(), problem.headers, MEDIA_TYPE)

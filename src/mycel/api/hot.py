@@ -1,0 +1,200 @@
+"""The routes that carry the load, as raw ASGI: a framework costs more than the rest of them.
+
+POST /api/v1/tasks                 one exchange from submit to result, with ?wait
+GET  /api/v1/tasks/{id}
+POST /api/v1/jobs
+POST /api/v1/jobs/{id}/tasks       batches
+POST /api/v1/jobs/{id}/close
+GET  /api/v1/jobs/{id}/results     a stream of lines
+GET  /healthz, /readyz             here, because they must not wait for a framework
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from mycel.core.events import Submit
+from mycel.core.identifiers import JobId
+from mycel.core.journal import TaskEnded
+from mycel.core.views import SubmittedView
+from mycel.core.work import DEFAULT_USER
+
+from . import answers, conversion, jobs, results, tasks
+from .answers import Finished, TaskAnswer, encode
+from .backend import Backend
+from .bodies import decode_task
+from .exchange import Query, Receive, Scope, Send, answer, check_media_type, header, read_body
+from .problems import Headers, Problem
+
+PREFIX: Final = "/api/v1/"
+_TASKS: Final = f"{PREFIX}tasks"
+_TASK: Final = f"{PREFIX}tasks/"
+_JOBS: Final = f"{PREFIX}jobs"
+_JOB: Final = f"{PREFIX}jobs/"
+_OK: Final = b'{"status":"ok"}'
+
+
+class Limits(msgspec.Struct, frozen=True):
+    request_bytes: int = 10_000_000
+
+
+Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class HotRoutes:
+    def __init__(self, backend: Backend, limits: Limits) -> None:
+        self._backend = backend
+        self._limits = limits
+
+    def find(self, method: str, path: str) -> Handler | None:
+        """The handler of a hot route; the others are the framework's."""
+        if path == _TASKS:
+            return self._submit_task if method == "POST" else None
+        if path.startswith(_TASK):
+            return self._read_task if method == "GET" and "/" not in path[len(_TASK) :] else None
+        if path == _JOBS:
+            return self._submit_job if method == "POST" else None
+        if path.startswith(_JOB):
+            match method, path[len(_JOB) :].partition("/")[2]:
+                case "POST", "tasks":
+                    return self._append
+                case "POST", "close":
+                    return self._close
+                case "GET", "results":
+                    return self._results
+        return None
+
+    def find_open(self, method: str, path: str) -> Handler | None:
+        """The routes that need no token."""
+        if method == "GET" and path == "/healthz":
+            return self._healthy
+        if method == "GET" and path == "/readyz":
+            return self._ready
+        return None
+
+    async def _submit_task(self, scope: Scope, receive: Receive, send: Send) -> None:
+        query = scope["query_string"]
+        wait = Query(scope, "wait").wait_seconds() if query else 0.0
+        check_media_type(scope)
+        raw = await read_body(scope, receive, self._limits.request_bytes)
+        key = jobs.scoped_key(header(scope, b"idempotency-key"), "tasks")
+        task, again = await _submit_task(self._backend, raw, key, wait)
+        await answer(send, 200 if again else 201, encode(task), _location("tasks", task.id))
+
+    async def _read_task(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        wait = Query(scope, "wait").wait_seconds()
+        task = await tasks.read_after_wait(self._backend, scope["path"][len(_TASK) :], wait)
+        await answer(send, 200, encode(task))
+
+    async def _submit_job(self, scope: Scope, receive: Receive, send: Send) -> None:
+        Query(scope)
+        check_media_type(scope)
+        limit = self._limits.request_bytes
+        raw = await read_body(scope, receive, limit)
+        key = jobs.scoped_key(header(scope, b"idempotency-key"), "jobs")
+        submitted = await jobs.submit(self._backend, raw, key, limit)
+        body = encode(answers.job(submitted.job))
+        place = _location("jobs", submitted.job.job_id)
+        await answer(send, 200 if submitted.again else 201, body, place)
+
+    async def _append(self, scope: Scope, receive: Receive, send: Send) -> None:
+        Query(scope)
+        check_media_type(scope)
+        raw = await read_body(scope, receive, self._limits.request_bytes)
+        batch = await jobs.append(self._backend, _job_in(scope), raw)
+        await answer(send, 200 if batch.again else 201, encode(batch))
+
+    async def _close(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        Query(scope)
+        await answer(send, 200, encode(await jobs.close(self._backend, _job_in(scope))))
+
+    async def _results(self, scope: Scope, receive: Receive, send: Send) -> None:
+        query = Query(scope, "after", "follow")
+        after = query.integer("after", 0, 0, 1 << 60)
+        job = jobs.parse(_job_in(scope))
+        await results.stream(self._backend, job, after, query.flag("follow"), receive, send)
+
+    async def _healthy(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        await answer(send, 200, _OK)
+
+    async def _ready(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        if not self._backend.ready:
+            raise Problem(503, "the scheduler is not ready", headers=[(b"retry-after", b"1")])
+        await answer(send, 200, _OK)
+
+
+def _job_in(scope: Scope) -> str:
+    return str(scope["path"][len(_JOB) :].partition("/")[0])
+
+
+def _location(collection: str, identifier: str) -> Headers:
+    return [(b"location", f"{PREFIX}{collection}/{identifier}".encode())]
+
+
+async def _submit_task(
+    backend: Backend, raw: bytes, key: str, wait: float
+) -> tuple[TaskAnswer, bool]:
+    """The task, and whether the same request had come before.
+
+    Submit, run and result are one question to the machine when the client waits. With a
+    key they are two: then the job may be an earlier one, whose id only the first tells.
+    """
+    body = decode_task(raw)
+    specification = conversion.specification(body)
+    batch = conversion.single_batch(body)
+    submit = Submit(
+        request=0,  # type: ignore[arg-type]
+        job_id=jobs.new_id(),
+        name=body.name,
+        user=DEFAULT_USER,
+        specification=specification,
+        count=1,
+        arguments=batch.arguments,
+        close=True,
+        idempotency_key=key,
+        body_digest=jobs.digest_of(raw) if key else b"",
+        require_satisfiable=body.require_satisfiable,
+        wait=wait > 0 and not key,
+    )
+    if not submit.wait:
+        return await _submit_and_read(backend, submit, wait)
+    created_at = time.time()
+    try:
+        async with asyncio.timeout(wait):
+            reply = await backend.ask(
+                lambda request: msgspec.structs.replace(submit, request=request)
+            )
+    except TimeoutError:
+        return await tasks.read(backend, submit.job_id, 0), False
+    if not isinstance(reply, TaskEnded):
+        return await tasks.read(backend, submit.job_id, 0), False
+    return await _ended(backend, submit, reply, created_at), False
+
+
+async def _submit_and_read(
+    backend: Backend, submit: Submit, wait: float
+) -> tuple[TaskAnswer, bool]:
+    submitted = tasks.expect(
+        await backend.ask(lambda request: msgspec.structs.replace(submit, request=request)),
+        SubmittedView,
+    )
+    job: JobId = submitted.job.job_id
+    await tasks.wait(backend, job, 0, wait)
+    return await tasks.read(backend, job, 0), submitted.again
+
+
+async def _ended(
+    backend: Backend, submit: Submit, ended: TaskEnded, created_at: float
+) -> TaskAnswer:
+    """Everything is at hand, unless earlier attempts are in the store."""
+    job = submit.job_id
+    earlier = []
+    if ended.number > 1:
+        earlier = await backend.read(lambda reader: reader.ended_attempts(job, 0))
+    finished = Finished(ended, earlier, submit.arguments[1:-1])
+    return answers.finished_task(job, submit.name, submit.specification, created_at, finished)

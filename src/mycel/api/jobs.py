@@ -1,0 +1,145 @@
+"""Jobs, as clients open, extend, read and cancel them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Final
+
+from blake3 import blake3
+
+from mycel.core.errors import NotFound
+from mycel.core.events import Append, CancelJob, CloseJob, Submit, WaitJob
+from mycel.core.identifiers import JobId, is_job_id, ulid
+from mycel.core.views import BatchView, JobView, SubmittedView
+from mycel.core.work import DEFAULT_USER
+from mycel.store.interface import JobRow
+
+from . import answers, conversion
+from .answers import BatchAnswer, JobAnswer, JobList, TaskCounts, iso, iso_or_none
+from .backend import Backend
+from .bodies import decode_batch, decode_job
+from .problems import not_found, unprocessable
+from .tasks import expect, read_job
+
+KEY_LENGTH_MAX: Final = 255
+TERMINAL: Final = frozenset({"succeeded", "failed", "cancelled"})
+
+
+def new_id() -> JobId:
+    return ulid(time.time_ns() // 1_000_000, os.urandom(10))
+
+
+def digest_of(body: bytes) -> bytes:
+    return blake3(body).digest()
+
+
+def parse(text: str) -> JobId:
+    if not is_job_id(text):
+        raise not_found(f"job {text!r}")
+    return JobId(text)
+
+
+def scoped_key(raw: bytes | None, route: str) -> str:
+    """An `Idempotency-Key` counts for one user and one route."""
+    if raw is None:
+        return ""
+    key = raw.decode("latin-1").strip()
+    if not key or len(key) > KEY_LENGTH_MAX:
+        raise unprocessable(f"an Idempotency-Key has from 1 to {KEY_LENGTH_MAX} characters")
+    return f"{DEFAULT_USER} {route} {key}"
+
+
+async def submit(backend: Backend, raw: bytes, key: str, bytes_max: int) -> SubmittedView:
+    body = decode_job(raw)
+    specification = conversion.specification(body.task, "$.task")
+    batch = conversion.job_batch(body, bytes_max)
+    job = new_id() if body.id is None else conversion.job_id(body.id)
+    digest = digest_of(raw)
+    return expect(
+        await backend.ask(
+            lambda request: Submit(
+                request=request,
+                job_id=job,
+                name=body.name or body.task.name,
+                user=DEFAULT_USER,
+                specification=specification,
+                count=batch.count,
+                arguments=batch.arguments,
+                close=body.closed,
+                idempotency_key=key,
+                body_digest=digest,
+                require_satisfiable=body.task.require_satisfiable,
+            )
+        ),
+        SubmittedView,
+    )
+
+
+async def append(backend: Backend, text: str, raw: bytes) -> BatchAnswer:
+    job = parse(text)
+    body = decode_batch(raw)
+    batch = conversion.appended_batch(body)
+    view = expect(
+        await backend.ask(
+            lambda request: Append(request, job, body.batch, batch.count, batch.arguments)
+        ),
+        BatchView,
+    )
+    return BatchAnswer(view.job_id, view.batch, view.first, view.count, view.again)
+
+
+async def close(backend: Backend, text: str) -> JobAnswer:
+    job = parse(text)
+    return answers.job(expect(await backend.ask(lambda request: CloseJob(request, job)), JobView))
+
+
+async def cancel(backend: Backend, text: str) -> JobAnswer:
+    job = parse(text)
+    return answers.job(expect(await backend.ask(lambda request: CancelJob(request, job)), JobView))
+
+
+async def read(backend: Backend, text: str, wait_seconds: float) -> JobAnswer:
+    job = parse(text)
+    if wait_seconds > 0:
+        try:
+            async with asyncio.timeout(wait_seconds):
+                await backend.ask(lambda request: WaitJob(request, job))
+        except TimeoutError:
+            pass
+    return answers.job(await read_job(backend, job))
+
+
+async def list_jobs(
+    backend: Backend, *, prefix: str | None, cursor: str | None, limit: int
+) -> JobList:
+    """Newest first; with a prefix, those whose ids begin with it."""
+    if prefix is not None:
+        ids = await backend.read(lambda reader: reader.find_jobs(prefix, limit))
+        found = [answers.job(await read_job(backend, job)) for job in ids]
+        return JobList(found, None)
+    before = None if cursor is None else conversion.job_id(cursor, "")
+    rows = await backend.read(lambda reader: reader.jobs(before=before, limit=limit))
+    items = [await _of_row(backend, row) for row in rows]
+    return JobList(items, items[-1].id if len(items) == limit else None)
+
+
+async def _of_row(backend: Backend, row: JobRow) -> JobAnswer:
+    """An unfinished job's row does not say how many of its tasks run: the machine does."""
+    if not row.state:
+        try:
+            return answers.job(await read_job(backend, row.opened.id))
+        except NotFound:
+            pass
+    ended = row.succeeded + row.failed + row.cancelled
+    return JobAnswer(
+        id=row.opened.id,
+        name=row.opened.name,
+        user=row.opened.user,
+        state=row.state or "queued",
+        closed=row.closed,
+        tasks=TaskCounts(row.tasks, row.tasks - ended, 0, row.succeeded, row.failed, row.cancelled),
+        created_at=iso(row.opened.created_at),
+        finished_at=iso_or_none(row.ended_at),
+    )

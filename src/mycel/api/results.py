@@ -1,0 +1,119 @@
+"""A job's results as a stream of JSON lines, in the order of commits."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from mycel.core.identifiers import JobId
+from mycel.store.interface import Reader, Result
+
+from .backend import Backend, Stopping
+from .exchange import Receive, Send
+from .jobs import TERMINAL
+from .tasks import read_job
+
+LINES_MAX: Final = 2000
+"""Read, encoded and sent at a time: what one reader holds in memory."""
+PAUSE_SECONDS: Final = 0.005
+"""A follower that got only a few lines waits so long for more of them: a read per commit
+would cost more than the lines."""
+FEW_LINES: Final = 500
+LOOK_AGAIN_SECONDS: Final = 1.0
+
+_encode_lines: Final = msgspec.json.Encoder().encode_lines
+
+
+class ResultLine(msgspec.Struct, frozen=True):
+    index: int
+    state: str
+    value: Raw | UnsetType
+    exit_code: int | None
+    error: str | None
+    digest: str | None
+    attempt: int
+    worker: str | None
+    sequence: int
+    """Of the commit; `?after=` goes on behind it."""
+
+
+def line(result: Result) -> ResultLine:
+    ended = result.ended
+    return ResultLine(
+        ended.index,
+        ended.state,
+        Raw(ended.value) if ended.value else UNSET,
+        ended.exit_code,
+        ended.error or None,
+        "blake3:" + ended.digest.hex() if ended.digest else None,
+        ended.number,
+        ended.worker,
+        result.sequence,
+    )
+
+
+def read_lines(reader: Reader, job: JobId, after: int) -> tuple[bytes, int, int]:
+    """The encoded lines, how many they are, and the last one's sequence."""
+    found = reader.results(job, after=after, limit=LINES_MAX)
+    if not found:
+        return b"", 0, after
+    return _encode_lines([line(result) for result in found]), len(found), found[-1].sequence
+
+
+async def stream(
+    backend: Backend, job: JobId, after: int, follow: bool, receive: Receive, send: Send
+) -> None:
+    """With `follow` it ends with the job, behind the last line.
+
+    When the scheduler stops in the middle, the response breaks off instead of ending, so
+    that nobody takes it for complete.
+    """
+    await read_job(backend, job)  # a 404 has to come before the first byte
+    headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    hung_up = asyncio.ensure_future(_hang_up(receive))
+    try:
+        await _send_lines(backend, job, after, follow, send, hung_up)
+    except Stopping:
+        return
+    finally:
+        hung_up.cancel()
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _send_lines(
+    backend: Backend,
+    job: JobId,
+    after: int,
+    follow: bool,
+    send: Send,
+    hung_up: asyncio.Future[None],
+) -> None:
+    over = not follow
+    if follow:
+        # Headers go out at once, so that the client knows that the job is there.
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
+    while not hung_up.done():
+        look = functools.partial(read_lines, job=job, after=after)
+        lines, count, after = await backend.read(look)
+        if lines:
+            # Waits while the client's side is full: a slow reader costs one batch.
+            await send({"type": "http.response.body", "body": lines, "more_body": True})
+            if count < FEW_LINES and not over:
+                await asyncio.sleep(PAUSE_SECONDS)
+            continue
+        if over:
+            return
+        # Only a job that was over before an empty read has no further line.
+        over = (await read_job(backend, job)).state in TERMINAL
+        if not over:
+            await backend.advanced(job, LOOK_AGAIN_SECONDS)
+
+
+async def _hang_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,211 @@
+"""Tasks, as clients read them: live ones from the machine, ended ones from the store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, TypeVar
+
+from mycel.core.errors import NotFound
+from mycel.core.events import (
+    CancelTask,
+    Event,
+    ExplainTask,
+    ReadJob,
+    ReadLiveTasks,
+    ReadTask,
+    WaitTask,
+)
+from mycel.core.identifiers import JobId, parse_task_id
+from mycel.core.journal import TaskEnded
+from mycel.core.states import TaskState
+from mycel.core.views import Explanation, JobView, TaskIsOver, TaskView
+from mycel.store.interface import Reader
+
+from . import answers
+from .answers import Finished, TaskAnswer, TaskList
+from .backend import Backend
+from .problems import Problem, not_found, unprocessable
+
+PAGE_MAX: Final = 1000
+SCAN_MAX: Final = 20_000
+"""So many tasks are looked at for one page; a filter that finds little ends it early."""
+STATES: Final = tuple(TaskState)
+
+View = TypeVar("View")
+
+
+def expect(answer: object, kind: type[View]) -> View:
+    assert isinstance(answer, kind), f"the machine answered with {answer!r}"
+    return answer
+
+
+def parse(text: str) -> tuple[JobId, int]:
+    """A task's id; anything else names no task."""
+    parsed = parse_task_id(text)
+    if parsed is None:
+        raise not_found(f"task {text!r}")
+    return parsed
+
+
+async def read_job(backend: Backend, job: JobId) -> JobView:
+    return expect(await backend.ask(lambda request: ReadJob(request, job)), JobView)
+
+
+async def read(backend: Backend, job: JobId, index: int) -> TaskAnswer:
+    found = await backend.ask(lambda request: ReadTask(request, job, index))
+    if isinstance(found, TaskView):
+        arguments = b""
+        if found.specification.work.driver in ("python", "process"):
+            arguments = await backend.read(lambda reader: reader.arguments(job, index))
+        return answers.running_task(found, arguments)
+    expect(found, TaskIsOver)
+    return await _finished(backend, job, index)
+
+
+async def _finished(backend: Backend, job: JobId, index: int) -> TaskAnswer:
+    view = await read_job(backend, job)
+    finished = await backend.read(lambda reader: _load(reader, job, index))
+    return answers.finished_task(job, view.name, view.specification, view.created_at, finished)
+
+
+def _load(reader: Reader, job: JobId, index: int) -> Finished:
+    result = reader.result(job, index)
+    if result is None:
+        raise not_found(f"task {job}.{index}: it was pruned")
+    return Finished(result.ended, reader.ended_attempts(job, index), reader.arguments(job, index))
+
+
+async def wait(backend: Backend, job: JobId, index: int, seconds: float) -> bool:
+    """Whether the task ended in time."""
+
+    def make(request: int) -> Event:
+        return WaitTask(request, job, index)  # type: ignore[arg-type]
+
+    if seconds <= 0:
+        return False
+    try:
+        async with asyncio.timeout(seconds):
+            await backend.ask(make)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def read_after_wait(backend: Backend, text: str, seconds: float) -> TaskAnswer:
+    job, index = parse(text)
+    if await wait(backend, job, index, seconds):
+        return await _finished(backend, job, index)
+    return await read(backend, job, index)
+
+
+async def cancel(backend: Backend, text: str) -> TaskAnswer:
+    """Again is fine; after success or failure the machine refuses it."""
+    job, index = parse(text)
+    await backend.ask(lambda request: CancelTask(request, job, index))
+    return await _finished(backend, job, index)
+
+
+async def ended(backend: Backend, text: str, seconds: float) -> TaskEnded:
+    """The end of a task; a problem while it has none."""
+    job, index = parse(text)
+    if not await wait(backend, job, index, seconds):
+        found = await backend.ask(lambda request: ReadTask(request, job, index))
+        if isinstance(found, TaskView):
+            raise Problem(409, f"task {text} is {found.state}; wait for it with ?wait=SECONDS")
+    result = await backend.read(lambda reader: reader.result(job, index))
+    if result is None:
+        raise not_found(f"task {text}: it was pruned")
+    return result.ended
+
+
+async def explain(backend: Backend, text: str) -> Explanation:
+    job, index = parse(text)
+    return expect(await backend.ask(lambda request: ExplainTask(request, job, index)), Explanation)
+
+
+# Lists go through the jobs, newest first, and through each job's tasks by index. A cursor is
+# the id of the first task that was not looked at.
+
+
+async def list_tasks(
+    backend: Backend, *, job: str | None, state: str | None, cursor: str | None, limit: int
+) -> TaskList:
+    if state is not None and state not in STATES:
+        raise unprocessable(f"state is one of {', '.join(STATES)}, not {state!r}")
+    at: JobId | None
+    at, index = _parse_cursor(cursor) if cursor is not None else (None, 0)
+    if at is None:
+        at = await _newest(backend) if job is None else JobId(job)
+    items: list[TaskAnswer] = []
+    scanned = 0
+    while at is not None:
+        size = min(PAGE_MAX, limit if state is None else PAGE_MAX)
+        found, total = await _window(backend, at, index, size)
+        scanned += size
+        for task in found:
+            if state is None or task.state == state:
+                if len(items) == limit:
+                    return TaskList(items, task.id)
+                items.append(task)
+        index += size
+        if index >= total:
+            at, index = None if job is not None else await _older(backend, at), 0
+        if at is not None and (scanned >= SCAN_MAX or len(items) == limit):
+            return TaskList(items, f"{at}.{index}")
+    return TaskList(items, None)
+
+
+def _parse_cursor(cursor: str) -> tuple[JobId, int]:
+    parsed = parse_task_id(cursor)
+    if parsed is None:
+        raise unprocessable("the cursor is the `next` of the page before")
+    return parsed
+
+
+async def _newest(backend: Backend) -> JobId | None:
+    rows = await backend.read(lambda reader: reader.jobs(before=None, limit=1))
+    return rows[0].opened.id if rows else None
+
+
+async def _older(backend: Backend, job: JobId) -> JobId | None:
+    rows = await backend.read(lambda reader: reader.jobs(before=job, limit=1))
+    return rows[0].opened.id if rows else None
+
+
+async def _window(
+    backend: Backend, job: JobId, first: int, size: int
+) -> tuple[list[TaskAnswer], int]:
+    """The tasks `first` … `first + size - 1` of a job, and how many the job has.
+
+    Live ones are read first: one that ends in between is then seen twice, not missed.
+    """
+    view = await read_job(backend, job)
+    if first >= view.tasks:
+        return [], view.tasks
+    try:
+        reply = await backend.ask(lambda request: ReadLiveTasks(request, job, first, size))
+    except NotFound:
+        reply = []
+    tasks = {task.index: answers.running_task(task, b"") for task in expect(reply, list)}
+    ended = await backend.read(lambda reader: _results(reader, job, first, size))
+    for finished in ended:
+        tasks[finished.ended.index] = answers.finished_task(
+            job, view.name, view.specification, view.created_at, finished
+        )
+    return [tasks[index] for index in sorted(tasks)], view.tasks
+
+
+def _results(reader: Reader, job: JobId, first: int, size: int) -> list[Finished]:
+    """All of them, although one read stops after a few megabytes of values."""
+    found: list[Finished] = []
+    end = first + size
+    while first < end:
+        results = reader.results_by_index(job, first=first, limit=end - first)
+        if not results:
+            break
+        for result in results:
+            again = result.ended.number > 1
+            attempts = reader.ended_attempts(job, result.ended.index) if again else []
+            found.append(Finished(result.ended, attempts))
+        first = results[-1].ended.index + 1
+    return found

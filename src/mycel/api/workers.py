@@ -1,0 +1,167 @@
+"""Workers and totals, as clients read them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from mycel.core.events import ReadFigures, ReadWorkers
+from mycel.core.views import Figures, WorkerView
+
+from .answers import iso_or_none
+from .backend import Backend
+from .tasks import expect
+
+_LATENCY: Final = re.compile(
+    rb"^mycel_scheduler_task_latency_seconds_(sum|count)(?:\{[^}]*\})? (\S+)$", re.MULTILINE
+)
+
+
+class GpuAnswer(msgspec.Struct, frozen=True):
+    model: str
+    memory: int
+
+
+class CapabilitiesAnswer(msgspec.Struct, frozen=True):
+    models: tuple[str, ...]
+    memory: int
+    cpu_cores: float
+    disk: int
+    gpus: list[GpuAnswer]
+    drivers: tuple[str, ...]
+    labels: dict[str, str]
+    arch: str
+    os: str
+    software: dict[str, str]
+    custom: dict[str, float]
+
+
+class LoadAnswer(msgspec.Struct, frozen=True):
+    running: int
+    """Attempts of this scheduler that are out with the worker."""
+    leases: int
+    slots: int
+    cpu_cores_free: float
+    memory_free: int
+    gpus_free: float
+
+
+class HealthAnswer(msgspec.Struct, frozen=True):
+    success_rate: float | None
+    avg_completion_time: float | None
+    """Seconds."""
+    last_seen: str | None
+    consecutive_failures: int
+
+
+class WorkerAnswer(msgspec.Struct, frozen=True):
+    peer_id: str
+    name: str
+    state: str
+    accepting: bool
+    capabilities: CapabilitiesAnswer
+    load: LoadAnswer
+    health: HealthAnswer
+    rtt_ms: float | None
+    sources: list[str]
+    """How it is known: `registered` itself here, or only from the `journal`."""
+    addresses: tuple[str, ...]
+    version: str
+
+
+class WorkerList(msgspec.Struct, frozen=True):
+    items: list[WorkerAnswer]
+    next: str | None
+
+
+class StatsAnswer(msgspec.Struct, frozen=True):
+    queue_depth: int
+    tasks_running: int
+    tasks_succeeded: int
+    tasks_failed: int
+    tasks_cancelled: int
+    attempts_ended_unsuccessfully: int
+    success_rate: float | None
+    average_latency_seconds: float | None
+    """From queue to terminal state, since the scheduler started."""
+    pool_size: int
+    workers_known: int
+    workers_busy: int
+    jobs_open: int
+    leases_held: int
+
+
+def worker(view: WorkerView) -> WorkerAnswer:
+    has = view.capabilities
+    return WorkerAnswer(
+        peer_id=view.peer,
+        name=view.name,
+        state=view.state,
+        accepting=view.accepting,
+        capabilities=CapabilitiesAnswer(
+            models=has.models,
+            memory=has.memory,
+            cpu_cores=has.cpu_cores,
+            disk=has.disk,
+            gpus=[GpuAnswer(gpu.model, gpu.memory) for gpu in has.gpus],
+            drivers=has.drivers,
+            labels=dict(has.labels),
+            arch=has.arch,
+            os=has.os,
+            software=dict(has.software),
+            custom=dict(has.custom),
+        ),
+        load=LoadAnswer(
+            running=view.running,
+            leases=view.leases,
+            slots=view.slots,
+            cpu_cores_free=view.free.cpu_millis / 1000,
+            memory_free=view.free.memory,
+            gpus_free=sum(view.free.gpu_millis) / 1000,
+        ),
+        health=HealthAnswer(
+            success_rate=view.success_rate,
+            avg_completion_time=view.avg_completion_seconds,
+            last_seen=iso_or_none(view.last_seen_at),
+            consecutive_failures=view.consecutive_failures,
+        ),
+        rtt_ms=None if view.rtt_seconds is None else round(view.rtt_seconds * 1000, 3),
+        sources=["journal" if view.state == "expected" else "registered"],
+        addresses=view.addresses,
+        version=view.software_version,
+    )
+
+
+async def list_workers(backend: Backend) -> WorkerList:
+    views: list[WorkerView] = expect(await backend.ask(ReadWorkers), list)
+    return WorkerList([worker(view) for view in views], None)
+
+
+async def stats(backend: Backend) -> StatsAnswer:
+    figures = expect(await backend.ask(ReadFigures), Figures)
+    finished = figures.tasks_succeeded + figures.tasks_failed
+    return StatsAnswer(
+        queue_depth=figures.tasks_queued,
+        tasks_running=figures.tasks_live,
+        tasks_succeeded=figures.tasks_succeeded,
+        tasks_failed=figures.tasks_failed,
+        tasks_cancelled=figures.tasks_cancelled,
+        attempts_ended_unsuccessfully=figures.attempts_ended_unsuccessfully,
+        success_rate=figures.tasks_succeeded / finished if finished else None,
+        average_latency_seconds=_average_latency(backend.prometheus()),
+        pool_size=figures.workers_available,
+        workers_known=figures.workers_known,
+        workers_busy=figures.workers_busy,
+        jobs_open=figures.jobs_open,
+        leases_held=figures.leases_held,
+    )
+
+
+def _average_latency(metrics: bytes) -> float | None:
+    """The histogram knows it already: no second book is kept."""
+    totals = {b"sum": 0.0, b"count": 0.0}
+    for kind, value in _LATENCY.findall(metrics):
+        totals[kind] += float(value)
+    return totals[b"sum"] / totals[b"count"] if totals[b"count"] else None

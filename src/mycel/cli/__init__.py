@@ -1,0 +1,1 @@
+"""The command line. `main` finds the command; each other module is one or a few of them."""

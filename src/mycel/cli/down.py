@@ -1,0 +1,21 @@
+"""`mycel down`: stops all that `mycel up` started, and says what it did."""
+
+from __future__ import annotations
+
+from . import local_swarm
+from .arguments import parser
+from .output import print_json
+
+
+def main(given: list[str]) -> int:
+    options = parser("down", "Stop the swarm on this machine.").parse_args(given)
+    stopped = local_swarm.down(options.home)
+    if options.json:
+        print_json({"stopped": stopped})
+    elif not stopped:
+        print("nothing was running")
+    else:
+        for role in stopped:
+            how = "killed: it did not stop when asked" if role.killed else "stopped"
+            print(f"{role.name:<12} {role.pid:<8} {how}")
+    return 0

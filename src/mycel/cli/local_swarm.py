@@ -1,0 +1,107 @@
+"""A whole swarm on this machine, as `mycel up`, the demo and the benchmarks start it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from mycel.access.home import Home, find_home, read_state
+from mycel.access.tokens import load_or_create_api_token
+from mycel.client import Client
+
+from . import plan, processes
+from .errors import CommandError, UsageError
+from .processes import Ready, Stopped
+
+
+class Running(msgspec.Struct, frozen=True):
+    """What `mycel up --json` prints."""
+
+    api: str
+    token: str
+    home: str
+    pids: dict[str, int]
+
+    def client(self) -> Client:
+        return Client(self.api, self.token)
+
+
+def up(
+    home: Path | str | None = None, workers: int | None = None, port: int | None = None
+) -> tuple[Running, list[str]]:
+    """Starts what is missing; also says which roles that were."""
+    if workers is not None and not 1 <= workers <= plan.WORKERS_MAX:
+        raise UsageError(f"--workers is from 1 to {plan.WORKERS_MAX}")
+    if port is not None and not 0 <= port <= 65_535:
+        raise UsageError("--port is from 0 to 65535")
+    place = find_home(home, os.environ)
+    place.create()
+    with _one_at_a_time(place):
+        token = load_or_create_api_token(place.token_path)
+        running = processes.running(place)
+        if "scheduler" in running:
+            _check_same_port(place, port)
+            port = None
+        made = plan.make(place, workers, port)
+        missing = [name for name in made.names if name not in running]
+        if missing:
+            plan.check_ports(made, missing)
+            plan.write(made, missing)
+            started = processes.start(place, missing)
+            running |= {name: ready.pid for name, ready in started.items()}
+        pids = {name: running[name] for name in _ordered(running)}
+        return Running(_api_of(place), token, str(place.path), pids), missing
+
+
+def down(home: Path | str | None = None) -> list[Stopped]:
+    """Stops everything; nothing to stop is fine."""
+    place = find_home(home, os.environ)
+    if not place.path.is_dir():
+        return []
+    with _one_at_a_time(place):
+        return processes.stop(place)
+
+
+def _ordered(names: dict[str, int]) -> list[str]:
+    def rank(name: str) -> tuple[int, int, str]:
+        role, _, number = name.partition("-")
+        order = ("gateway", "scheduler", "worker")
+        return (
+            order.index(role) if role in order else len(order),
+            int(number) if number.isdigit() else 0,
+            name,
+        )
+
+    return sorted(names, key=rank)
+
+
+def _api_of(home: Home) -> str:
+    state = read_state(home.role("scheduler").state_path, Ready)
+    if state is None or not state.api:
+        raise CommandError(f"the scheduler of {home.path} runs, and has not said where")
+    return state.api
+
+
+def _check_same_port(home: Home, port: int | None) -> None:
+    api = _api_of(home)
+    if port not in (None, 0) and not api.endswith(f":{port}"):
+        raise CommandError(
+            f"the scheduler of {home.path} runs already, at {api}: 'mycel down' first, or leave "
+            f"--port away"
+        )
+
+
+@contextmanager
+def _one_at_a_time(home: Home) -> Iterator[None]:
+    """Two `mycel up` on one home: the second waits, and finds everything running."""
+    descriptor = os.open(home.path / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

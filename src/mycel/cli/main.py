@@ -1,0 +1,122 @@
+"""`mycel`: finds the command, runs it, and turns what went wrong into a line and an exit code.
+
+Each command is imported only when it is called, and parsed with argparse: a richer parser
+costs more time than most commands take.
+
+    0  done             124  time-out          (`mycel run`)
+    1  failure          125  Mycel's own fault (`mycel run`)
+    2  usage            130  interrupted
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from mycel import __version__
+
+FAILURE: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+
+class Command(NamedTuple):
+    summary: str
+    module: str
+    function: str = "main"
+
+
+SECTIONS: Final[dict[str, dict[str, Command]]] = {
+    "A swarm on this machine": {
+        "up": Command("start a gateway, a scheduler and workers", "mycel.cli.up"),
+        "down": Command("stop them all", "mycel.cli.down"),
+        "demo": Command("see a sweep survive the loss of a worker", "mycel.cli.others", "demo"),
+    },
+    "Work": {
+        "run": Command("run a command on a worker and wait for it", "mycel.cli.run"),
+        "submit": Command("submit a job from a file", "mycel.cli.submit"),
+        "jobs": Command("list jobs", "mycel.cli.lists", "jobs"),
+        "tasks": Command("list tasks", "mycel.cli.lists", "tasks"),
+        "logs": Command("print what a task wrote", "mycel.cli.task", "logs"),
+        "explain": Command("say why a task is where it is", "mycel.cli.task", "explain"),
+        "cancel": Command("cancel a task or a job", "mycel.cli.task", "cancel"),
+    },
+    "The swarm": {
+        "workers": Command("list workers", "mycel.cli.lists", "workers"),
+        "config": Command("check a configuration file", "mycel.cli.others", "config"),
+        "bench": Command("measure this machine's swarm", "mycel.cli.others", "bench"),
+    },
+    "One node": {
+        "gateway": Command("be a gateway", "mycel.cli.roles", "gateway"),
+        "scheduler": Command("be a scheduler", "mycel.cli.roles", "scheduler"),
+        "worker": Command("be a worker", "mycel.cli.roles", "worker"),
+    },
+}
+COMMANDS: Final = {name: one for section in SECTIONS.values() for name, one in section.items()}
+
+
+def help_text() -> str:
+    lines = ["Usage: mycel COMMAND [OPTIONS]", "", "Runs AI work on the machines you have."]
+    for title, commands in SECTIONS.items():
+        lines += ["", f"{title}:"]
+        lines += [f"  {name:<10} {command.summary}" for name, command in commands.items()]
+    lines += ["", "'mycel COMMAND --help' says more; --json works with all that print."]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _dispatch(given)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read us has gone, which is their right; Python must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return FAILURE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+def _dispatch(given: list[str]) -> int:
+    if not given or given[0] in ("-h", "--help", "help"):
+        print(help_text())
+        return 0 if given else USAGE
+    if given[0] in ("-V", "--version", "version"):
+        print(f"mycel {__version__}")
+        return 0
+    command = COMMANDS.get(given[0])
+    if command is None:
+        return _unknown(given[0])
+    function = getattr(importlib.import_module(command.module), command.function)
+    return _run(function, given[1:])
+
+
+def _unknown(name: str) -> int:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, COMMANDS, 1)
+    hint = f"did you mean 'mycel {close[0]}'?" if close else "'mycel --help' lists what there is"
+    print(f"mycel: there is no command {name!r}; {hint}", file=sys.stderr)
+    return USAGE
+
+
+def _run(function: Callable[[list[str]], int], given: list[str]) -> int:
+    try:
+        return function(given)
+    except SystemExit as leaving:  # argparse's way to end
+        return leaving.code if isinstance(leaving.code, int) else FAILURE
+    except (BrokenPipeError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        from .errors import exit_code_of, explain
+
+        text = explain(error)
+        if text is None:
+            raise
+        print(f"mycel: {text}", file=sys.stderr)
+        return exit_code_of(error)

@@ -1,0 +1,219 @@
+"""The roles' processes: started side by side, watched until they serve, stopped for good."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mycel.access.home import Home, RoleFolder
+
+from .errors import CommandError
+from .plan import config_path, role_of
+
+READY_SECONDS: Final = 30.0
+GRACE_SECONDS: Final = 10.0
+"""A role that was asked to stop has so long before it is killed."""
+TASKS_SECONDS: Final = 5.0
+"""A worker's tasks are killed by its helper; what is left after so long, by us."""
+SHOWN_LINES: Final = 12
+
+
+class Ready(msgspec.Struct):
+    """What a role says of itself once it serves."""
+
+    name: str
+    pid: int
+    peer: str = ""
+    addresses: list[str] = []
+    api: str = ""
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    name: str
+    pid: int
+    killed: bool
+    """It did not end when it was asked to."""
+
+
+class _Starting:
+    def __init__(self, home: Home, name: str) -> None:
+        self.name = name
+        self.log = home.role(name).path / "output.log"
+        self.log_start = self.log.stat().st_size if self.log.exists() else 0
+        self.ready_fd, theirs = os.pipe()
+        arguments = ["--home", str(home.path), "--name", name, "--ready-fd", str(theirs)]
+        arguments += ["--config", str(config_path(home, name))]
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "mycel", role_of(name), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[theirs],
+                cwd=home.role(name).path,
+                env=_environment(),
+                start_new_session=True,
+            )
+        os.close(theirs)
+        self.line = b""
+
+    def failure(self) -> CommandError:
+        code = self.process.poll()
+        how = "does not come up" if code is None else f"has ended with code {code}"
+        with self.log.open("rb") as log:
+            log.seek(self.log_start)
+            lines = log.read().decode(errors="replace").splitlines()[-SHOWN_LINES:]
+        said = "".join(f"\n  {line}" for line in lines)
+        return CommandError(f"{self.name} {how}; {self.log} has more{said}")
+
+
+def start(home: Home, names: Iterable[str]) -> dict[str, Ready]:
+    """Starts all at once and returns when each of them serves; else nothing is left."""
+    starting = [_Starting(home, name) for name in names]
+    try:
+        return _await_ready(starting)
+    except BaseException:
+        for one in starting:
+            one.process.kill()
+        for one in starting:
+            one.process.wait()
+        raise
+    finally:
+        for one in starting:
+            os.close(one.ready_fd)
+
+
+def _await_ready(starting: list[_Starting]) -> dict[str, Ready]:
+    ready: dict[str, Ready] = {}
+    ends_at = time.monotonic() + READY_SECONDS
+    waiting = {one.ready_fd: one for one in starting}
+    poll = select.poll()
+    for descriptor in waiting:
+        poll.register(descriptor, select.POLLIN)
+    while waiting:
+        left = ends_at - time.monotonic()
+        events = poll.poll(left * 1000) if left > 0 else []
+        if not events:
+            raise next(iter(waiting.values())).failure()
+        for descriptor, _ in events:
+            one = waiting[descriptor]
+            data = os.read(descriptor, 65_536)
+            one.line += data
+            if not data:
+                one.process.wait(timeout=READY_SECONDS)
+                raise one.failure()
+            if one.line.endswith(b"\n"):
+                ready[one.name] = msgspec.json.decode(one.line, type=Ready)
+                poll.unregister(descriptor)
+                del waiting[descriptor]
+    return ready
+
+
+def running(home: Home, names: Iterable[str] | None = None) -> dict[str, int]:
+    """The pids of the roles that run now. Their locks say so: a pid alone may be anybody's."""
+    folders = home.roles() if names is None else [home.role(name) for name in names]
+    found = {}
+    for folder in folders:
+        pid = folder.holder()
+        if pid:
+            found[folder.name] = pid
+    return found
+
+
+def stop(home: Home, grace_seconds: float = GRACE_SECONDS) -> list[Stopped]:
+    """Stops every role of this home, and leaves none of its processes."""
+    roles = [_Stopping(folder, pid) for folder, pid in _holders(home)]
+    for role in roles:
+        role.signal(signal.SIGTERM)
+    ends_at = time.monotonic() + grace_seconds
+    for role in roles:
+        if not role.wait(ends_at - time.monotonic()):
+            role.kill()
+    for role in roles:
+        role.end_tasks()
+    return [Stopped(role.name, role.pid, role.killed) for role in roles]
+
+
+def _holders(home: Home) -> list[tuple[RoleFolder, int]]:
+    found = []
+    for folder in home.roles():
+        pid = folder.holder()
+        if pid:
+            found.append((folder, pid))
+    return found
+
+
+class _Stopping:
+    """One role on its way out. A pidfd cannot come to mean another process."""
+
+    def __init__(self, folder: RoleFolder, pid: int) -> None:
+        import psutil  # late: only those who stop something pay for it
+
+        self.name = folder.name
+        self.pid = pid
+        self.killed = False
+        self._descriptor: int | None = None
+        self._tasks: list[psutil.Process] = []
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        if folder.holder() != pid:  # it has just ended, and the pid may be another's
+            os.close(descriptor)
+            return
+        self._descriptor = descriptor
+        try:
+            self._tasks = psutil.Process(pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            pass
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._descriptor is not None:
+            try:
+                signal.pidfd_send_signal(self._descriptor, number)
+            except ProcessLookupError:
+                pass
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended by then."""
+        if self._descriptor is None:
+            return True
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        return bool(poll.poll(max(0.0, seconds) * 1000))
+
+    def kill(self) -> None:
+        self.killed = True
+        self.signal(signal.SIGKILL)
+        self.wait(GRACE_SECONDS)
+
+    def end_tasks(self) -> None:
+        import psutil
+
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        _, left = psutil.wait_procs(self._tasks, timeout=TASKS_SECONDS)
+        for process in left:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                pass
+
+
+def _environment() -> dict[str, str]:
+    """Roles run in their own folders: what is relative to ours must not be any more."""
+    environment = dict(os.environ)
+    paths = environment.get("PYTHONPATH")
+    if paths:
+        absolute = (str(Path(path).absolute()) for path in paths.split(os.pathsep) if path)
+        environment["PYTHONPATH"] = os.pathsep.join(absolute)
+    return environment

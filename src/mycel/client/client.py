@@ -1,0 +1,370 @@
+"""`Client`: what programs and the command line ask of a swarm."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from mycel.core.identifiers import ulid
+
+from . import errors
+from .batches import BATCH_TASKS_MAX, batches
+from .connection import Address, Answer, Connection
+from .errors import Busy, ConnectionLost, NotRunning, TaskCancelled, TaskFailed, WaitTimedOut
+from .shapes import (
+    Explanation,
+    Job,
+    JobPage,
+    Logs,
+    Result,
+    Task,
+    TaskPage,
+    Worker,
+    WorkerPage,
+)
+
+ANSWER_SECONDS: Final = 60.0
+WAIT_SECONDS: Final = 30.0
+"""One request waits so long at most; longer waits are several."""
+PATIENCE_SECONDS: Final = 600.0
+"""So long a batch is offered again while the scheduler's queue is full."""
+IDLE_CONNECTIONS_MAX: Final = 64
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode_lines: Final = msgspec.json.Decoder(Result).decode_lines
+_Kind = TypeVar("_Kind")
+
+
+class Client:
+    """Thread-safe: each request takes an idle connection, or opens one.
+
+    Job and task ids are given in full; `resolve_job` and `resolve_task` complete prefixes.
+    """
+
+    def __init__(self, api: str, token: str) -> None:
+        self._address = Address.parse(api)
+        self._token = token
+        self._idle: list[Connection] = []
+        self._decoders: dict[type, Any] = {}
+
+    @classmethod
+    def from_home(cls, home: str | Path | None = None) -> Self:
+        """Of the swarm that `mycel up` started with this home folder."""
+        from mycel.access.home import find_home, read_state
+        from mycel.access.tokens import load_api_token
+
+        place = find_home(home, os.environ)
+        role = place.role("scheduler")
+        state = read_state(role.state_path, _RoleState)
+        if role.holder() is None or state is None or not state.api:
+            raise NotRunning(str(place.path))
+        return cls(state.api, load_api_token(place.token_path))
+
+    @property
+    def api(self) -> str:
+        return self._address.text
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Tasks
+
+    def submit(
+        self, *, wait: float | None = None, idempotency_key: str | None = None, **task: Any
+    ) -> Task:
+        """Submits one task, named by the fields of the REST API:
+        `submit(python="module:function", arguments=[1])`, `submit(command=["echo", "a"])`.
+
+        With `wait` it answers when the task has ended, or after so many seconds (at most 60)
+        with the task as it then is.
+        """
+        target = "/api/v1/tasks" if not wait else f"/api/v1/tasks?wait={wait:g}"
+        headers = f"Idempotency-Key: {idempotency_key}\r\n" if idempotency_key else ""
+        body = _encode(task)
+        return self._ask(Task, "POST", target, body, headers, (wait or 0) + ANSWER_SECONDS)
+
+    def run(self, function: str, /, *arguments: Any, **named: Any) -> Any:
+        """Calls `module:function` on a worker and returns its value."""
+        if arguments and named:
+            raise ValueError("give positional arguments or named ones, not both")
+        task = self.submit(wait=WAIT_SECONDS, python=function, arguments=named or list(arguments))
+        return (task if task.is_over else self.wait(task.id)).value
+
+    def task(self, task_id: str) -> Task:
+        return self._ask(Task, "GET", f"/api/v1/tasks/{task_id}")
+
+    def tasks(
+        self, *, job: str | None = None, state: str | None = None, limit: int | None = None
+    ) -> Iterator[Task]:
+        """The newest job's first."""
+        return self._pages(TaskPage, "/api/v1/tasks", {"job": job, "state": state}, limit)
+
+    def wait(self, task_id: str, timeout: float | None = None) -> Task:
+        """Until the task has ended."""
+        return self._wait(Task, f"/api/v1/tasks/{task_id}", f"task {task_id}", timeout)
+
+    def result(self, task_id: str, timeout: float | None = None) -> Any:
+        """The value of a task, when it has ended; raises `TaskFailed` if it has none."""
+        return self.wait(task_id, timeout).value
+
+    def logs(self, task_id: str) -> Logs:
+        return self._ask(Logs, "GET", f"/api/v1/tasks/{task_id}/logs")
+
+    def log(self, task_id: str, stream: str) -> bytes:
+        """`stdout` or `stderr`, exactly as it was written."""
+        return self._request("GET", f"/api/v1/tasks/{task_id}/logs?stream={stream}").body
+
+    def explain(self, task_id: str) -> Explanation:
+        return self._ask(Explanation, "GET", f"/api/v1/tasks/{task_id}/explain")
+
+    def cancel(self, identifier: str) -> Task | Job:
+        """A task or a whole job; again is fine."""
+        if "." in identifier:
+            return self._ask(Task, "DELETE", f"/api/v1/tasks/{identifier}")
+        return self._ask(Job, "DELETE", f"/api/v1/jobs/{identifier}")
+
+    # Jobs
+
+    def submit_job(
+        self,
+        task: Mapping[str, Any],
+        *,
+        arguments: Iterable[Any] | None = None,
+        count: int | None = None,
+        name: str = "",
+    ) -> Job:
+        """One task for each element of `arguments`, or `count` tasks alike. Jobs that are too
+        big for one request are opened, sent in batches and closed."""
+        identifier = ulid(time.time_ns() // 1_000_000, os.urandom(10))
+        head = {"id": identifier, "name": name, "task": task}
+        if arguments is None:
+            whole, rest = divmod(count or 0, BATCH_TASKS_MAX)
+            counts = [BATCH_TASKS_MAX] * whole + [rest] * (rest > 0)
+            parts: Iterator[dict[str, Any]] = iter([{"count": one} for one in counts])
+        else:
+            parts = ({"arguments": msgspec.Raw(part)} for part in batches(arguments))
+        first, second = next(parts, {"count": 0}), next(parts, None)
+        if second is None:
+            return self.submit_job_body({**head, **first})
+        self.submit_job_body({**head, "closed": False})
+        for number, part in enumerate(itertools.chain((first, second), parts)):
+            self.append(identifier, {"batch": number, **part})
+        return self.close_job(identifier)
+
+    def submit_job_body(self, body: Mapping[str, Any]) -> Job:
+        """A job exactly as the REST API takes it."""
+        return self._decode(Job, self._again("POST", "/api/v1/jobs", _encode(body)))
+
+    def append(self, job_id: str, batch: Mapping[str, Any]) -> None:
+        """Appends a numbered batch, such as `{"batch": 0, "arguments": [[1], [2]]}`, to an
+        open job. The same one again changes nothing; a full queue is waited for."""
+        body = _encode(batch)
+        patience_ends = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                self._again("POST", f"/api/v1/jobs/{job_id}/tasks", body)
+                return
+            except Busy as busy:
+                if time.monotonic() > patience_ends:
+                    raise
+                time.sleep(busy.retry_after_seconds)
+
+    def close_job(self, job_id: str) -> Job:
+        return self._decode(Job, self._again("POST", f"/api/v1/jobs/{job_id}/close", None))
+
+    def job(self, job_id: str) -> Job:
+        return self._ask(Job, "GET", f"/api/v1/jobs/{job_id}")
+
+    def jobs(self, *, limit: int | None = None) -> Iterator[Job]:
+        """Newest first."""
+        return self._pages(JobPage, "/api/v1/jobs", {}, limit)
+
+    def wait_job(self, job_id: str, timeout: float | None = None) -> Job:
+        return self._wait(Job, f"/api/v1/jobs/{job_id}", f"job {job_id}", timeout)
+
+    def results(self, job_id: str, *, follow: bool = True, after: int = 0) -> Iterator[Result]:
+        """Results as they are committed; with `follow` until the job has ended. A stream that
+        breaks is taken up where it broke, once without a new line."""
+        failures = 0
+        while True:
+            try:
+                for result in self._result_stream(job_id, follow, after):
+                    after, failures = result.sequence, 0
+                    yield result
+                return
+            except ConnectionLost:
+                failures += 1
+                if failures > 1:
+                    raise
+
+    def map(self, function: str, arguments: Iterable[Any], **task: Any) -> Iterator[Any]:
+        """Calls `module:function` once for each element, on the workers; yields the values in
+        the elements' order. The first failure is raised in its place."""
+        job = self.submit_job({"python": function, **task}, arguments=arguments)
+        waiting: dict[int, Result] = {}
+        following = 0
+        for result in self.results(job.id):
+            waiting[result.index] = result
+            while (due := waiting.pop(following, None)) is not None:
+                yield _value(job.id, due)
+                following += 1
+
+    # The swarm
+
+    def workers(self) -> list[Worker]:
+        return self._ask(WorkerPage, "GET", "/api/v1/workers").items
+
+    def stats(self) -> dict[str, Any]:
+        return self._ask(dict[str, Any], "GET", "/api/v1/stats")
+
+    def metrics(self) -> str:
+        return self._request("GET", "/metrics").body.decode()
+
+    def find_jobs(self, prefix: str, limit: int = 2) -> list[Job]:
+        query = urlencode({"prefix": prefix, "limit": limit})
+        return self._ask(JobPage, "GET", f"/api/v1/jobs?{query}").items
+
+    # Below
+
+    def _ask(
+        self,
+        kind: type[_Kind],
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: str = "",
+        timeout: float = ANSWER_SECONDS,
+    ) -> _Kind:
+        return self._decode(kind, self._request(method, target, body, headers, timeout))
+
+    def _decode(self, kind: type[_Kind], answer: Answer) -> _Kind:
+        decoder = self._decoders.get(kind)
+        if decoder is None:
+            decoder = self._decoders[kind] = msgspec.json.Decoder(kind)
+        decoded: _Kind = decoder.decode(answer.body)
+        return decoded
+
+    def _again(self, method: str, target: str, body: bytes | None) -> Answer:
+        """For requests that change nothing the second time."""
+        try:
+            return self._request(method, target, body)
+        except ConnectionLost:
+            return self._request(method, target, body)
+
+    def _request(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: str = "",
+        timeout: float = ANSWER_SECONDS,
+    ) -> Answer:
+        connection = self._take()
+        try:
+            answer = connection.exchange(method, target, body, headers, timeout)
+        except BaseException:
+            connection.close()
+            raise
+        self._put_back(connection, answer)
+        if answer.status >= 400:
+            retry_after = answer.headers.get("retry-after")
+            raise errors.from_answer(answer.status, answer.body, retry_after)
+        return answer
+
+    def _take(self) -> Connection:
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if not connection.is_stale:
+                return connection
+            connection.close()
+        return Connection(self._address, self._token)
+
+    def _put_back(self, connection: Connection, answer: Answer) -> None:
+        closing = answer.headers.get("connection", "").lower() == "close"
+        if closing or len(self._idle) >= IDLE_CONNECTIONS_MAX:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def _wait(self, kind: type[_Kind], path: str, what: str, timeout: float | None) -> _Kind:
+        ends_at = None if timeout is None else time.monotonic() + timeout
+        while True:
+            seconds = WAIT_SECONDS
+            if ends_at is not None:
+                seconds = max(0.0, min(seconds, ends_at - time.monotonic()))
+            found = self._ask(kind, "GET", f"{path}?wait={seconds:g}")
+            if found.is_over:  # type: ignore[attr-defined]
+                return found
+            if ends_at is not None and time.monotonic() >= ends_at:
+                assert timeout is not None
+                raise WaitTimedOut(what, timeout)
+
+    def _pages(
+        self, kind: type[Any], path: str, query: Mapping[str, str | None], limit: int | None
+    ) -> Iterator[Any]:
+        cursor: str | None = None
+        while True:
+            asked = {**query, "cursor": cursor}
+            if limit is not None:
+                asked["limit"] = str(min(limit, 1000))
+            text = urlencode({name: value for name, value in asked.items() if value is not None})
+            page = self._ask(kind, "GET", f"{path}?{text}" if text else path)
+            for item in page.items:
+                yield item
+                if limit is not None:
+                    limit -= 1
+                    if limit == 0:
+                        return
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def _result_stream(self, job_id: str, follow: bool, after: int) -> Iterator[Result]:
+        target = f"/api/v1/jobs/{job_id}/results?after={after}" + ("&follow" if follow else "")
+        connection = self._take()
+        complete = False
+        try:
+            answer, pieces = connection.stream(target)
+            if answer.status >= 400:
+                raise errors.from_answer(answer.status, answer.body, None)
+            rest = b""
+            for piece in pieces:
+                whole, newline, rest = (rest + piece).rpartition(b"\n")
+                if newline:
+                    yield from _decode_lines(whole)
+            complete = True
+        finally:
+            if complete:
+                self._put_back(connection, answer)
+            else:
+                connection.close()
+
+
+class _RoleState(msgspec.Struct):
+    api: str = ""
+
+
+def _value(job_id: str, result: Result) -> Any:
+    task_id = f"{job_id}.{result.index}"
+    if result.state == "cancelled":
+        raise TaskCancelled(task_id)
+    if result.state != "succeeded":
+        raise TaskFailed(task_id, result.error or "", result.exit_code)
+    return result.value

@@ -1,0 +1,172 @@
+"""HTTP/1.1 with keep-alive, as little of it as this API needs.
+
+A full HTTP library costs more per exchange than the rest of a task's way: its headers are
+parsed as mail, its bodies copied. This one writes a request with one call and reads the
+answer into one buffer.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from .errors import ConnectionLost, NotRunning
+
+RECEIVE_BYTES: Final = 256 << 10
+HEADER_BYTES_MAX: Final = 64 << 10
+CONNECT_SECONDS: Final = 5.0
+
+
+class Answer(msgspec.Struct, frozen=True):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where the API is, for example `http://127.0.0.1:8080`."""
+
+    text: str
+    host: str
+    port: int
+    secure: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        parts = urlsplit(text if "//" in text else f"http://{text}")
+        secure = parts.scheme == "https"
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+            raise ValueError(f"an address is like http://127.0.0.1:8080, not {text!r}")
+        port = parts.port or (443 if secure else 80)
+        return cls(text.rstrip("/"), parts.hostname, port, secure)
+
+
+class Connection:
+    """One connection: one exchange at a time."""
+
+    def __init__(self, address: Address, token: str) -> None:
+        self._address = address
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        self._fixed = (
+            f"Host: {host}:{address.port}\r\nAuthorization: Bearer {token}\r\n"
+            f"Accept: application/json\r\n"
+        ).encode("latin-1")
+        self._socket = _connect(address)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        self._received = b""
+
+    @property
+    def is_stale(self) -> bool:
+        """The other side has closed it while it was idle."""
+        return bool(self._poll.poll(0))
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def exchange(
+        self, method: str, target: str, body: bytes | None, headers: str, timeout: float | None
+    ) -> Answer:
+        status, fields = self._start(method, target, body, headers, timeout)
+        if fields.get("transfer-encoding") == "chunked":
+            content = b"".join(self._chunks())
+        else:
+            content = self._exactly(int(fields.get("content-length", "0")))
+        return Answer(status, fields, content)
+
+    def stream(self, target: str) -> tuple[Answer, Iterator[bytes]]:
+        """The beginning of an answer, and its pieces as they come. Read them all, or close."""
+        status, fields = self._start("GET", target, None, "", CONNECT_SECONDS * 6)
+        if fields.get("transfer-encoding") == "chunked":
+            self._socket.settimeout(None)
+            return Answer(status, fields, b""), self._chunks()
+        content = self._exactly(int(fields.get("content-length", "0")))
+        return Answer(status, fields, content), iter((content,))
+
+    def _start(
+        self, method: str, target: str, body: bytes | None, headers: str, timeout: float | None
+    ) -> tuple[int, dict[str, str]]:
+        head = b"%s %s HTTP/1.1\r\n" % (method.encode(), target.encode()) + self._fixed
+        if body is not None:
+            head += b"Content-Type: application/json\r\nContent-Length: %d\r\n" % len(body)
+        elif method == "POST":
+            head += b"Content-Length: 0\r\n"
+        head += headers.encode("latin-1") + b"\r\n"
+        self._socket.settimeout(timeout)
+        try:
+            self._socket.sendall(head + body if body else head)
+        except TimeoutError as error:
+            raise ConnectionLost(f"{self._address.text} takes no data") from error
+        except OSError:
+            pass  # it may have answered already, and closed: a body too large, for example
+        return self._head()
+
+    def _head(self) -> tuple[int, dict[str, str]]:
+        received = self._received
+        while (end := received.find(b"\r\n\r\n")) < 0:
+            if len(received) > HEADER_BYTES_MAX:
+                raise ConnectionLost(f"{self._address.text} does not speak HTTP")
+            received += self._receive()
+        self._received = received[end + 4 :]
+        first, *lines = received[:end].decode("latin-1").split("\r\n")
+        if not first.startswith("HTTP/1."):
+            raise ConnectionLost(f"{self._address.text} does not speak HTTP")
+        fields = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            fields[name.lower()] = value.strip()
+        status = int(first[9:12])
+        return self._head() if status == 100 else (status, fields)
+
+    def _receive(self) -> bytes:
+        try:
+            data = self._socket.recv(RECEIVE_BYTES)
+        except TimeoutError as error:
+            raise ConnectionLost(f"{self._address.text} does not answer") from error
+        except OSError as error:
+            raise ConnectionLost(f"{self._address.text}: {error.strerror or error}") from error
+        if not data:
+            raise ConnectionLost(f"{self._address.text} closed the connection")
+        return data
+
+    def _exactly(self, count: int) -> bytes:
+        received = self._received
+        if len(received) < count:
+            parts, missing = [received], count - len(received)
+            while missing > 0:
+                data = self._receive()
+                parts.append(data)
+                missing -= len(data)
+            received = b"".join(parts)
+        self._received = received[count:]
+        return received[:count]
+
+    def _chunks(self) -> Iterator[bytes]:
+        while True:
+            while (end := self._received.find(b"\r\n")) < 0:
+                self._received += self._receive()
+            size = int(self._received[:end].partition(b";")[0], 16)
+            self._received = self._received[end + 2 :]
+            data = self._exactly(size + 2)
+            if size == 0:
+                return
+            yield data[:-2]
+
+
+def _connect(address: Address) -> socket.socket:
+    try:
+        connected = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
+    except OSError as error:
+        raise NotRunning(address.text, error.strerror or str(error)) from error
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if not address.secure:
+        return connected
+    import ssl  # late: most swarms are reached on this machine
+
+    return ssl.create_default_context().wrap_socket(connected, server_hostname=address.host)

@@ -1,0 +1,179 @@
+"""What the API answers, as objects. Fields that a newer scheduler adds are ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .errors import TaskCancelled, TaskFailed
+
+TERMINAL = frozenset({"succeeded", "failed", "cancelled"})
+
+
+class Attempt(msgspec.Struct):
+    number: int
+    state: str
+    worker: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    exit_code: int | None = None
+    error: str | None = None
+
+
+class TaskResult(msgspec.Struct):
+    text: str | None = None
+    json: Any = None
+    exit_code: int | None = None
+    digest: str | None = None
+
+
+class Task(msgspec.Struct):
+    id: str
+    job_id: str
+    state: str
+    name: str = ""
+    reason: str | None = None
+    attempt: int = 0
+    attempts: list[Attempt] = []
+    worker: str | None = None
+    model: str | None = None
+    command: list[str] | None = None
+    image: str | None = None
+    python: str | None = None
+    arguments: Any = None
+    requirements: dict[str, Any] = {}
+    priority: int = 0
+    created_at: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+    result: TaskResult | None = None
+    error: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in TERMINAL
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.attempts[-1].exit_code if self.attempts else None
+
+    @property
+    def value(self) -> Any:
+        """What a function returned, or a process wrote; raises what kept it from that."""
+        if self.state == "cancelled":
+            raise TaskCancelled(self.id)
+        if self.state != "succeeded":
+            raise TaskFailed(self.id, self.error or f"it is {self.state}", self.exit_code)
+        if self.result is None:
+            return None
+        return self.result.text if self.result.text is not None else self.result.json
+
+
+class TaskCounts(msgspec.Struct):
+    total: int = 0
+    queued: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def ended(self) -> int:
+        return self.succeeded + self.failed + self.cancelled
+
+
+class Job(msgspec.Struct):
+    id: str
+    state: str
+    name: str = ""
+    user: str = ""
+    closed: bool = True
+    batches: int = 0
+    tasks: TaskCounts = msgspec.field(default_factory=TaskCounts)
+    created_at: str = ""
+    finished_at: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in TERMINAL
+
+
+class Result(msgspec.Struct):
+    """One task's end, as a line of a job's results."""
+
+    index: int
+    state: str
+    value: Any = None
+    exit_code: int | None = None
+    error: str | None = None
+    digest: str | None = None
+    attempt: int = 0
+    worker: str | None = None
+    sequence: int = 0
+
+
+class Logs(msgspec.Struct):
+    stdout: str
+    stderr: str
+
+
+class Load(msgspec.Struct):
+    running: int = 0
+    leases: int = 0
+    slots: int = 0
+    cpu_cores_free: float = 0.0
+    memory_free: int = 0
+    gpus_free: float = 0.0
+
+
+class Health(msgspec.Struct):
+    success_rate: float | None = None
+    avg_completion_time: float | None = None
+    last_seen: str | None = None
+    consecutive_failures: int = 0
+
+
+class Worker(msgspec.Struct):
+    peer_id: str
+    name: str
+    state: str
+    capabilities: dict[str, Any]
+    accepting: bool = True
+    load: Load = msgspec.field(default_factory=Load)
+    health: Health = msgspec.field(default_factory=Health)
+    rtt_ms: float | None = None
+
+
+class Obstacle(msgspec.Struct):
+    reason: str
+    temporary: bool
+    workers: list[str]
+    count: int
+
+
+class Explanation(msgspec.Struct):
+    job_id: str
+    index: int
+    state: str
+    reason: str
+    summary: str
+    obstacles: list[Obstacle]
+    position: int | None
+    workers_known: int
+    next_try_seconds: float | None
+
+
+class TaskPage(msgspec.Struct):
+    items: list[Task]
+    next: str | None
+
+
+class JobPage(msgspec.Struct):
+    items: list[Job]
+    next: str | None
+
+
+class WorkerPage(msgspec.Struct):
+    items: list[Worker]
+    next: str | None

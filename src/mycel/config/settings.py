@@ -1,0 +1,193 @@
+"""Every setting, with its default. Field names are the keys of the TOML file.
+
+Times are in seconds unless a comment says otherwise. Keys of `[scheduler]` and below that
+have no comment of their own are described in the documentation of scheduler nodes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from .sizes import parse_size
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Duration = Annotated[float, msgspec.Meta(gt=0)]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class ByteSize(int):
+    """Written as bytes or with a suffix, such as "10MB"."""
+
+
+class BindAddress(str):
+    """`host:port`, `[::1]:port`; port 0 picks a free one."""
+
+    __slots__ = ()
+
+    @property
+    def host(self) -> str:
+        return self.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.rpartition(":")[2])
+
+
+class Multiaddr(str):
+    """Such as `/ip4/127.0.0.1/tcp/4001/p2p/<peer id>`."""
+
+    __slots__ = ()
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class Node(_Section, frozen=True):
+    home: str = ""
+    """Empty: `--home`, then `MYCEL_HOME`, then `~/.mycel`."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Swarm(_Section, frozen=True):
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] = "mycel"
+    listen: tuple[Multiaddr, ...] = (Multiaddr("/ip4/127.0.0.1/tcp/0"),)
+    bootstrap: tuple[Multiaddr, ...] = ()
+
+
+class Gateway(_Section, frozen=True):
+    """Nothing to set yet beside `[node]` and `[swarm]`."""
+
+
+class DeclaredGpu(_Section, frozen=True):
+    """A GPU that is declared, not detected."""
+
+    model: Annotated[str, msgspec.Meta(min_length=1)]
+    memory: ByteSize
+
+
+class Worker(_Section, frozen=True):
+    """What is unset is measured."""
+
+    name: str = ""
+    cpu_cores: Duration | None = None
+    memory: ByteSize | None = None
+    disk: ByteSize | None = None
+    labels: dict[str, str] = {}
+    gpus: tuple[DeclaredGpu, ...] | None = None
+    models: tuple[str, ...] = ()
+    custom: dict[str, Amount] = {}
+    """Named resources of your own, and how much there is of each."""
+
+
+class Api(_Section, frozen=True):
+    bind_address: BindAddress = BindAddress("127.0.0.1:8080")
+    max_request_size: ByteSize = ByteSize(10_000_000)
+
+
+class RetryPolicy(_Section, frozen=True):
+    max_attempts: Positive = 3
+    backoff_base: Duration = 2.0
+    backoff_max: Duration = 60.0
+    retry_on_timeout: bool = True
+    retry_on_worker_failure: bool = True
+
+
+class LoadBalancing(_Section, frozen=True):
+    strategy: Literal["least-loaded", "random", "performance"] = "least-loaded"
+    load_metric: Literal["task-count", "cpu-usage", "memory-usage"] = "task-count"
+    prefer_local_workers: bool = True
+    max_network_latency: Duration = 100.0
+    """Milliseconds."""
+
+
+class FaultTolerance(_Section, frozen=True):
+    health_check_interval: Duration = 30.0
+    health_check_timeout: Duration = 5.0
+    max_consecutive_failures: Positive = 3
+    enable_retries: bool = True
+    max_retries: Count = 3
+    retry_backoff: Literal["exponential", "linear", "constant"] = "exponential"
+
+
+class Scheduler(_Section, frozen=True):
+    max_concurrent_tasks: Positive | None = None
+    """Unset: bounded by leases."""
+    selection_algorithm: Literal["best", "round-robin", "capability-based", "performance-aware"] = (
+        "best"
+    )
+    task_timeout: Duration = 300.0
+    """Of `model` tasks; of others only if it was set (`Configuration.is_set`)."""
+    discovery_interval: Duration = 60.0
+    announce_interval: Duration = 30.0
+    lease_seconds: Duration = 15.0
+    heartbeat_seconds: Duration = 2.0
+    retention_days: Duration = 7.0
+    """Finished jobs are forgotten after so long, or before, if there are too many tasks."""
+    retention_tasks: Positive = 1_000_000
+    max_queued_tasks: Positive = 1_000_000
+    max_batch_tasks: Positive = 10_000
+    api: Api = Api()
+    retry: RetryPolicy = RetryPolicy()
+    load_balancing: LoadBalancing = LoadBalancing()
+    fault_tolerance: FaultTolerance = FaultTolerance()
+
+
+class Telemetry(_Section, frozen=True):
+    log_file_size: ByteSize = ByteSize(10_000_000)
+    """A log file that reaches it is put aside."""
+    log_files_kept: Count = 3
+
+
+class Sections(_Section, frozen=True):
+    """The file as a whole."""
+
+    node: Node = Node()
+    swarm: Swarm = Swarm()
+    gateway: Gateway = Gateway()
+    worker: Worker = Worker()
+    scheduler: Scheduler = Scheduler()
+    telemetry: Telemetry = Telemetry()
+
+
+class Configuration(Sections, frozen=True):
+    origins: dict[str, str] = {}
+    """Where each key that was set comes from, for example
+    `{"scheduler.task_timeout": "mycel.toml, line 7"}`."""
+
+    def is_set(self, key: str) -> bool:
+        """Whether anybody set the key, such as `scheduler.task_timeout`, or one below it."""
+        return any(origin == key or origin.startswith(f"{key}.") for origin in self.origins)
+
+
+def read_special(kind: type[Any], value: object) -> Any:
+    """For msgspec: values that are more than their TOML type."""
+    if kind is ByteSize:
+        return ByteSize(parse_size(value))
+    if not isinstance(value, str):
+        raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+    if kind is BindAddress:
+        return _bind_address(value)
+    if kind is Multiaddr:
+        return _multiaddr(value)
+    raise NotImplementedError(f"no way to read {kind}")
+
+
+def _bind_address(text: str) -> BindAddress:
+    host, colon, port = text.rpartition(":")
+    bare_ipv6 = ":" in host and not (host.startswith("[") and host.endswith("]"))
+    if not colon or not host or bare_ipv6 or not port.isascii() or not port.isdigit():
+        raise ValueError(f'expected "host:port", such as "127.0.0.1:8080", got {text!r}')
+    if int(port) > 65535:
+        raise ValueError(f"expected a port up to 65535, got {port}")
+    return BindAddress(text)
+
+
+def _multiaddr(text: str) -> Multiaddr:
+    parts = text.split("/")
+    if len(parts) < 3 or parts[0] or not all(parts[1:]):
+        raise ValueError(f'expected a multiaddress, such as "/ip4/0.0.0.0/tcp/4001", got {text!r}')
+    return Multiaddr(text)

@@ -1,0 +1,30 @@
+"""How the core's own records stand in the journal's columns."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from .jobs import Specification
+from .work import Shape
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_shapes: Final = msgspec.msgpack.Decoder(Shape)
+_specifications: Final = msgspec.msgpack.Decoder(Specification)
+
+
+def encode_shape(shape: Shape) -> bytes:
+    return _encoder.encode(shape)
+
+
+def decode_shape(data: bytes) -> Shape:
+    return _shapes.decode(data)
+
+
+def encode_specification(specification: Specification) -> bytes:
+    return _encoder.encode(specification)
+
+
+def decode_specification(data: bytes) -> Specification:
+    return _specifications.decode(data)

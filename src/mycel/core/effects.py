@@ -1,0 +1,117 @@
+"""What the machines want done. Effects leave in their order.
+
+An effect leaves when every `Record` before it, from any call of `handle`, is on disk; only
+those in `OVERTAKING` may go ahead.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from .identifiers import AttemptId, JobId, JobNumber, LaneId, PeerId, RequestId
+from .journal import Entry
+from .messages import ControlMessage, Outcome, Renew, WorkMessage
+from .work import Run
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """Base of all effects."""
+
+
+class Record(Effect, frozen=True):
+    """Write this to the journal."""
+
+    entries: list[Entry]
+
+
+class Send(Effect, frozen=True):
+    peer: PeerId
+    message: WorkMessage | ControlMessage
+
+
+class SendRenewal(Effect, frozen=True):
+    """Apart from `Send`, because it may overtake."""
+
+    peer: PeerId
+    message: Renew
+
+
+class Dial(Effect, frozen=True):
+    peer: PeerId
+    addresses: tuple[str, ...]
+
+
+class Hangup(Effect, frozen=True):
+    """This peer broke the protocol, or is believed dead: close its link."""
+
+    peer: PeerId
+    reason: str
+
+
+class Reply(Effect, frozen=True):
+    """The answer to a client's request: a view, a journal entry or a `Refusal`."""
+
+    request: RequestId
+    answer: object
+
+
+class JobsAdvanced(Effect, frozen=True):
+    """Tasks of these jobs have ended: who follows them can read on."""
+
+    jobs: list[JobNumber]
+
+
+class JobDelayed(Effect, frozen=True):
+    """A task is tried again: the client is told."""
+
+    job_id: JobId
+    index: int
+    number: int
+    reason: str
+    next_try_seconds: float
+
+
+class Note(Effect, frozen=True):
+    """Something worth a line in the log."""
+
+    event: str
+    fields: dict[str, object]
+
+
+# A worker's
+
+
+class RunAttempts(Effect, frozen=True):
+    driver: str
+    lane: LaneId
+    runs: list[Run]
+
+
+class WithdrawRuns(Effect, frozen=True):
+    driver: str
+    attempts: list[AttemptId]
+
+
+class KillRuns(Effect, frozen=True):
+    driver: str
+    attempts: list[AttemptId]
+
+
+class CloseLane(Effect, frozen=True):
+    driver: str
+    lane: LaneId
+
+
+class SpoolOutcomes(Effect, frozen=True):
+    scheduler: PeerId
+    outcomes: list[Outcome]
+
+
+class UnspoolOutcomes(Effect, frozen=True):
+    scheduler: PeerId
+    attempts: list[AttemptId]
+
+
+OVERTAKING: Final = (SendRenewal,)

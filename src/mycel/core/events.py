@@ -1,0 +1,219 @@
+"""What the machines are told. Events are facts: they have happened.
+
+A scheduler hears of clients (`Submit` … `Forget`), of workers (`LinkUp` … `DialFailed`) and
+of time (`Tick`, `WallClock`); a worker of schedulers, of its drivers and of time.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from .identifiers import AttemptId, JobId, LaneId, PeerId, RequestId
+from .jobs import Specification
+from .journal import Restored
+from .messages import ControlMessage, Outcome, WorkMessage
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Base of all events."""
+
+
+# Time, for both
+
+
+class Tick(Event, frozen=True):
+    """`wake_at` has come."""
+
+
+class WallClock(Event, frozen=True):
+    """`unix_offset` is Unix time minus the machine's clock; told at the start and when it has
+    moved."""
+
+    unix_offset: float
+
+
+# Links, for both
+
+
+class LinkUp(Event, frozen=True):
+    peer: PeerId
+
+
+class LinkDown(Event, frozen=True):
+    peer: PeerId
+    cause: str
+
+
+class Received(Event, frozen=True):
+    peer: PeerId
+    message: WorkMessage | ControlMessage
+    arrived_at: float
+
+
+class HeartbeatReceived(Event, frozen=True):
+    peer: PeerId
+    peer_clock: float
+    arrived_at: float
+
+
+class SilenceNoticed(Event, frozen=True):
+    """No byte for longer than a check may take; told again while it lasts."""
+
+    peer: PeerId
+    seconds: float
+
+
+class DialFailed(Event, frozen=True):
+    peer: PeerId
+    refused: bool
+    """Something answered at a direct address that nobody listens there."""
+
+
+class RoundTrip(Event, frozen=True):
+    peer: PeerId
+    seconds: float
+
+
+# The journal, for the scheduler
+
+
+class Restart(Event, frozen=True):
+    """First of all events: the new boot number and what the journal holds."""
+
+    boot: int
+    restored: Restored
+
+
+# Clients of a scheduler. Each is answered by one `Reply` with its `request`.
+
+
+class Submit(Event, frozen=True):
+    """Opens a job; with `count` it brings its first batch along."""
+
+    request: RequestId
+    job_id: JobId
+    name: str
+    user: str
+    specification: Specification
+    count: int
+    arguments: bytes
+    """A JSON array with `count` elements, or nothing."""
+    close: bool
+    """No further batch will come."""
+    idempotency_key: str = ""
+    body_digest: bytes = b""
+    require_satisfiable: bool = False
+    wait: bool = False
+    """Answer with the task once it has ended; for a job of one task."""
+
+
+class Append(Event, frozen=True):
+    request: RequestId
+    job_id: JobId
+    batch: int
+    count: int
+    arguments: bytes
+
+
+class CloseJob(Event, frozen=True):
+    request: RequestId
+    job_id: JobId
+
+
+class CancelJob(Event, frozen=True):
+    request: RequestId
+    job_id: JobId
+
+
+class CancelTask(Event, frozen=True):
+    request: RequestId
+    job_id: JobId
+    index: int
+
+
+class ReadTask(Event, frozen=True):
+    request: RequestId
+    job_id: JobId
+    index: int
+
+
+class WaitTask(Event, frozen=True):
+    """Answered when the task has ended."""
+
+    request: RequestId
+    job_id: JobId
+    index: int
+
+
+class WaitJob(Event, frozen=True):
+    """Answered when the job has ended."""
+
+    request: RequestId
+    job_id: JobId
+
+
+class Forget(Event, frozen=True):
+    """Nobody waits for the answer to `request` any more."""
+
+    request: RequestId
+
+
+class ReadJob(Event, frozen=True):
+    request: RequestId
+    job_id: JobId
+
+
+class ReadLiveTasks(Event, frozen=True):
+    """The tasks `first` … `first + limit - 1` of a job that have not ended."""
+
+    request: RequestId
+    job_id: JobId
+    first: int
+    limit: int
+
+
+class ExplainTask(Event, frozen=True):
+    request: RequestId
+    job_id: JobId
+    index: int
+
+
+class ReadWorkers(Event, frozen=True):
+    request: RequestId
+
+
+class ReadFigures(Event, frozen=True):
+    request: RequestId
+
+
+# Drivers of a worker
+
+
+class RunsStarted(Event, frozen=True):
+    attempts: list[tuple[AttemptId, float]]
+
+
+class RunsFinished(Event, frozen=True):
+    outcomes: list[Outcome]
+    """Without job and index, which the worker's own table knows."""
+
+
+class RunsReturned(Event, frozen=True):
+    lane: LaneId
+    attempts: list[AttemptId]
+
+
+class RunsWithdrawn(Event, frozen=True):
+    attempts: list[AttemptId]
+
+
+class SpoolLoaded(Event, frozen=True):
+    """First of a worker's events: its boot number and the outcomes that nobody has
+    acknowledged yet, by scheduler."""
+
+    boot: int
+    outcomes: dict[PeerId, list[Outcome]]
+
+
+class Drain(Event, frozen=True):
+    """The worker is about to stop: grant nothing, keep what is not acknowledged."""

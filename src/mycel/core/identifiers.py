@@ -1,0 +1,65 @@
+"""Names of things, as types.
+
+Users see ids as text: a job's is a ULID in lower case, a task's is `<job>.<n>`. Inside,
+attempts and leases are integers: the boot number of whoever made them above a counter,
+so that a later boot's are always greater.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NewType
+
+PeerId = NewType("PeerId", str)
+JobId = NewType("JobId", str)
+JobNumber = NewType("JobNumber", int)
+"""A job's row number in the journal: short, and never used twice."""
+AttemptId = NewType("AttemptId", int)
+"""`boot << 40 | n` of the scheduler that sent it; within one owner epoch it only grows."""
+LeaseId = NewType("LeaseId", int)
+"""`boot << 40 | n` of the worker that granted it: the lease's epoch."""
+LaneId = NewType("LaneId", int)
+RequestId = NewType("RequestId", int)
+
+COUNTER_BITS: Final = 40
+COUNTER_MAX: Final = (1 << COUNTER_BITS) - 1
+BOOT_MAX: Final = (1 << 23) - 1
+
+_ULID_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+ULID_LENGTH: Final = 26
+
+
+def fenced(boot: int, counter: int) -> int:
+    """One integer in which a later boot beats every counter of an earlier one."""
+    assert 0 < boot <= BOOT_MAX, "boot number out of range"
+    assert 0 < counter <= COUNTER_MAX, "counter out of range"
+    return boot << COUNTER_BITS | counter
+
+
+def boot_of(fenced_id: int) -> int:
+    return fenced_id >> COUNTER_BITS
+
+
+def ulid(milliseconds: int, randomness: bytes) -> JobId:
+    """48 bits of time and 80 bits of randomness, in Crockford's base 32."""
+    assert len(randomness) == 10
+    value = (milliseconds & (1 << 48) - 1) << 80 | int.from_bytes(randomness, "big")
+    digits = [_ULID_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5)]
+    return JobId("".join(digits))
+
+
+def is_job_id(text: str) -> bool:
+    return len(text) == ULID_LENGTH and text[0] <= "7" and all(c in _ULID_ALPHABET for c in text)
+
+
+def task_id(job: JobId, index: int) -> str:
+    return f"{job}.{index}"
+
+
+def parse_task_id(text: str) -> tuple[JobId, int] | None:
+    """The job and the index that a task id names, or nothing if it is none."""
+    job, dot, index = text.partition(".")
+    if not dot or not is_job_id(job) or not index.isascii() or not index.isdigit():
+        return None
+    if len(index) > 10 or (index[0] == "0" and index != "0"):
+        return None
+    return JobId(job), int(index)

@@ -1,0 +1,88 @@
+"""What is always true of the machines. Tests check it after every event."""
+
+from __future__ import annotations
+
+from . import bitmaps
+from .scheduler import Scheduler
+from .scheduler.state import State
+from .states import AttemptState, LeaseState, TaskState, WorkerState
+from .worker import WorkerMachine
+
+
+def check_scheduler(scheduler: Scheduler) -> None:
+    state = scheduler.state
+    _check_attempts(state)
+    _check_leases(state)
+    _check_queues(state)
+    _check_jobs(state)
+
+
+def _check_attempts(state: State) -> None:
+    assert len(state.current) == len(state.attempts), "a task has two attempts, or none is current"
+    for attempt_id, attempt in state.attempts.items():
+        assert state.current.get(attempt.key) is attempt, "an attempt that is not current is kept"
+        assert attempt.worker.attempts.get(attempt_id) is attempt
+        assert state.workers.get(attempt.worker.peer) is attempt.worker, "its worker is forgotten"
+        assert attempt.state in (AttemptState.ASSIGNED, AttemptState.RUNNING)
+        assert attempt.task_state in (TaskState.LEASED, TaskState.RUNNING)
+        assert not attempt.job.is_ended(attempt.block, attempt.index), "an ended task is out"
+        assert attempt_id > state.highest_ended(attempt.key), "an attempt below an ended one"
+        assert attempt.key not in state.backoff, "a task is out and backs off"
+        assert not attempt.block.is_fresh(attempt.index), "a task is out and fresh"
+
+
+def _check_leases(state: State) -> None:
+    for worker in state.workers.values():
+        assert worker.state is not WorkerState.DEAD, "a dead worker is kept"
+        for lease in worker.leases.values():
+            assert lease.state is not LeaseState.OVER, "an ended lease is kept"
+            out = sum(attempt.lease is lease for attempt in worker.attempts.values())
+            assert lease.outstanding == out, "a lease miscounts what is out"
+            assert lease.slots >= 1
+
+
+def _check_queues(state: State) -> None:
+    held: dict[int, int] = {}
+    live: dict[int, int] = {}
+    for worker in state.workers.values():
+        for lease in worker.leases.values():
+            held[id(lease.queue)] = held.get(id(lease.queue), 0) + lease.slots
+            live[id(lease.queue)] = live.get(id(lease.queue), 0) + lease.outstanding
+    for queue in state.queues.values():
+        assert queue.held_slots == held.get(id(queue), 0), "a shape miscounts its slots"
+        assert queue.live == live.get(id(queue), 0), "a shape miscounts what is out"
+        fresh = sum(block.fresh for block in queue.blocks)
+        assert queue.fresh_old + queue.fresh_new == fresh, "a shape miscounts what waits"
+        for waiting in queue.came_back:
+            assert waiting.key not in state.current, "a task waits and is out"
+
+
+def _check_jobs(state: State) -> None:
+    for job in state.jobs.values():
+        ended = sum(bitmaps.count(block.ended) for block in job.blocks)
+        assert job.ended == ended, "a job miscounts what has ended"
+        out = sum(attempt.job is job for attempt in state.attempts.values())
+        assert job.live == out, "a job miscounts what is out"
+        assert (job.state is None) or job.is_through, "a job ended before its tasks"
+
+
+def check_worker(worker: WorkerMachine) -> None:
+    worker.ledger.assert_sound()
+    in_lanes: dict[int, int] = {}
+    for run, held in worker.held.items():
+        assert held.run == run
+        assert worker.grants.get(held.grant.id) is held.grant, "an attempt outlived its slice"
+        assert worker.schedulers[held.grant.scheduler].held.get(held.id) is held
+        if held.lane is not None:
+            assert held.lane in held.grant.lanes, "an attempt runs in a lane that was closed"
+            in_lanes[held.lane.id] = in_lanes.get(held.lane.id, 0) + 1
+        else:
+            assert held in held.grant.waiting, "an attempt is nowhere"
+    for grant in worker.grants.values():
+        for lane in grant.lanes:
+            assert lane.held == in_lanes.get(lane.id, 0), "a lane miscounts what it holds"
+    booked = sum(
+        lane.booking.cpu_millis for grant in worker.grants.values() for lane in grant.lanes
+    )
+    free = worker.ledger.free.cpu_millis
+    assert free + booked == worker.ledger.total.cpu_millis, "cores are booked for nobody"

@@ -1,0 +1,242 @@
+"""Jobs and the blocks of tasks that they consist of.
+
+A task that waits is arithmetic over its block: no row and no object of its own. A block
+remembers which of its tasks are *fresh* (never sent, never ended), handing them out in order
+from a cursor; whatever leaves out of order (cancelled, adopted after a restart) is marked in a
+bitmap that the cursor steps over. A second bitmap knows which tasks have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NewType
+
+import msgspec
+
+from . import bitmaps
+from .identifiers import JobId, JobNumber
+from .resources import Requirements
+from .states import JobState, TaskState
+from .work import Retry, Shape, Work, shape_of
+
+TaskKey = NewType("TaskKey", int)
+"""`job number << 32 | index`"""
+
+_INDEX_BITS = 32
+_INDEX_MASK = (1 << _INDEX_BITS) - 1
+
+
+def task_key(job: JobNumber, index: int) -> TaskKey:
+    return TaskKey(job << _INDEX_BITS | index)
+
+
+def job_of(key: TaskKey) -> JobNumber:
+    return JobNumber(key >> _INDEX_BITS)
+
+
+def index_of(key: TaskKey) -> int:
+    return key & _INDEX_MASK
+
+
+class Specification(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What all tasks of a job have in common, as it stands in the journal."""
+
+    work: Work
+    requirements: Requirements
+    priority: int = 0
+    retry: Retry = Retry()
+    labels: tuple[tuple[str, str], ...] = ()
+    requirements_given: bool = True
+    """False if the profile is ours, because the job named no resources."""
+
+
+_arguments_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class Block:
+    """`count` tasks of a job, from `first` on."""
+
+    __slots__ = (
+        "_items",
+        "_taken",
+        "arguments",
+        "batch",
+        "count",
+        "cursor",
+        "ended",
+        "first",
+        "fresh",
+        "job",
+        "old",
+        "owner_epoch",
+    )
+
+    def __init__(
+        self, job: Job, batch: int, first: int, count: int, arguments: bytes, owner_epoch: int
+    ) -> None:
+        self.job = job
+        self.batch = batch
+        self.first = first
+        self.count = count
+        self.arguments = arguments
+        self.owner_epoch = owner_epoch
+        self.cursor = 0
+        self.fresh = count
+        self.ended = bitmaps.empty(count)
+        self.old = False
+        """It was there before this boot: its tasks may run somewhere already."""
+        self._taken: bytearray | None = None
+        self._items: list[msgspec.Raw] | None = None
+
+    def take(self, limit: int) -> Iterator[int]:
+        """Hands out up to `limit` fresh tasks, by index, in order."""
+        while limit > 0 and self.fresh > 0:
+            position = self.cursor
+            self.cursor += 1
+            if self._taken is None or not bitmaps.has(self._taken, position):
+                self.fresh -= 1
+                limit -= 1
+                yield self.first + position
+
+    def is_fresh(self, index: int) -> bool:
+        position = index - self.first
+        if position < self.cursor:
+            return False
+        return self._taken is None or not bitmaps.has(self._taken, position)
+
+    def take_one(self, index: int) -> bool:
+        """Takes this task out of order; False if it is not fresh any more."""
+        if not self.is_fresh(index):
+            return False
+        if self._taken is None:
+            self._taken = bitmaps.empty(self.count)
+        bitmaps.put(self._taken, index - self.first)
+        self.fresh -= 1
+        return True
+
+    def restore_ended(self, ended: bytearray) -> None:
+        self.ended = ended
+        self._taken = bytearray(ended)
+        self.fresh = self.count - bitmaps.count(ended)
+
+    def argument(self, index: int) -> msgspec.Raw | None:
+        """The JSON of one task's arguments."""
+        if not self.arguments:
+            return None
+        if self._items is None:
+            self._items = _arguments_decoder.decode(self.arguments)
+        return self._items[index - self.first]
+
+    def forget_items(self) -> None:
+        """Everything was handed out: what is left in the blob is enough for a retry."""
+        self._items = None
+
+
+class Job:
+    __slots__ = (
+        "blocks",
+        "body_digest",
+        "cancelled",
+        "cancelling",
+        "closed",
+        "count",
+        "created_at",
+        "ended_at",
+        "failed",
+        "id",
+        "idempotency_key",
+        "live",
+        "name",
+        "number",
+        "shape",
+        "specification",
+        "state",
+        "succeeded",
+        "user",
+    )
+
+    def __init__(
+        self,
+        number: JobNumber,
+        job_id: JobId,
+        name: str,
+        user: str,
+        specification: Specification,
+        created_at: float,
+    ) -> None:
+        self.number = number
+        self.id = job_id
+        self.name = name
+        self.user = user
+        self.specification = specification
+        self.shape: Shape = shape_of(
+            specification.work, specification.requirements, user, specification.priority
+        )
+        self.created_at = created_at
+        self.ended_at: float | None = None
+        self.idempotency_key = ""
+        self.body_digest = b""
+        self.blocks: list[Block] = []
+        self.closed = False
+        self.cancelling = False
+        self.count = 0
+        self.live = 0
+        """Tasks that are leased or running."""
+        self.succeeded = 0
+        self.failed = 0
+        self.cancelled = 0
+        self.state: JobState | None = None
+        """Set once it has ended."""
+
+    @property
+    def ended(self) -> int:
+        return self.succeeded + self.failed + self.cancelled
+
+    @property
+    def shown_state(self) -> JobState:
+        if self.state is not None:
+            return self.state
+        return JobState.RUNNING if self.live or self.ended else JobState.QUEUED
+
+    @property
+    def is_through(self) -> bool:
+        return self.closed and self.ended == self.count
+
+    def final_state(self) -> JobState:
+        if self.failed:
+            return JobState.FAILED
+        return JobState.CANCELLED if self.cancelled else JobState.SUCCEEDED
+
+    def append(self, batch: int, count: int, arguments: bytes, owner_epoch: int) -> Block:
+        block = Block(self, batch, self.count, count, arguments, owner_epoch)
+        self.blocks.append(block)
+        self.count += count
+        return block
+
+    def block_of(self, index: int) -> Block | None:
+        """The block that holds this task."""
+        low, high = 0, len(self.blocks)
+        while low < high:
+            middle = (low + high) // 2
+            block = self.blocks[middle]
+            if index < block.first:
+                high = middle
+            elif index >= block.first + block.count:
+                low = middle + 1
+            else:
+                return block
+        return None
+
+    def end_task(self, block: Block, index: int, state: TaskState) -> None:
+        position = index - block.first
+        assert not bitmaps.has(block.ended, position), "a task ended twice"
+        bitmaps.put(block.ended, position)
+        if state is TaskState.SUCCEEDED:
+            self.succeeded += 1
+        elif state is TaskState.FAILED:
+            self.failed += 1
+        else:
+            self.cancelled += 1
+
+    def is_ended(self, block: Block, index: int) -> bool:
+        return bitmaps.has(block.ended, index - block.first)

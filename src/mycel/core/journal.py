@@ -1,0 +1,170 @@
+"""What a scheduler writes down: the entries of its journal.
+
+The journal is the truth. A queued task has no entry of its own, it is arithmetic over its
+block; an attempt's start is not written, its end is. Everything that a scheduler tells
+anybody leaves only after the entries before it are on disk.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from .identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId
+
+
+class JobOpened(msgspec.Struct, frozen=True):
+    job: JobNumber
+    id: JobId
+    name: str
+    user: str
+    specification: bytes
+    """`core.jobs.Specification`, encoded: what all tasks of the job have in common."""
+    created_at: float
+    """Unix time, like every `…_at` in the journal."""
+    idempotency_key: str = ""
+    """Scoped by the API to user and route; empty if the client sent none."""
+    body_digest: bytes = b""
+    """Of the request that opened it: the same id or key with another body is refused."""
+
+
+class BlockAppended(msgspec.Struct, frozen=True):
+    """One batch of tasks: `count` of them, from index `first` on."""
+
+    job: JobNumber
+    batch: int
+    """0, 1, 2, …: a batch that comes again is recognised by it."""
+    first: int
+    count: int
+    arguments: bytes
+    """A JSON array with one element per task, or nothing if they have none."""
+    owner_epoch: int
+    appended_at: float
+
+
+class JobClosed(msgspec.Struct, frozen=True):
+    """No further batch will come."""
+
+    job: JobNumber
+
+
+class JobEnded(msgspec.Struct, frozen=True):
+    job: JobNumber
+    state: str
+    ended_at: float
+
+
+class JobsPruned(msgspec.Struct, frozen=True):
+    """These jobs, their blocks, results and attempts are forgotten."""
+
+    jobs: tuple[JobNumber, ...]
+
+
+class TaskEnded(msgspec.Struct, frozen=True):
+    """A task's one terminal state. Its last attempt ends with it.
+
+    The transaction refuses it unless the block's owner epoch is `owner_epoch`, the task is
+    not terminal yet, and `attempt` is above the task's highest ended attempt (or none).
+    """
+
+    job: JobNumber
+    index: int
+    owner_epoch: int
+    state: str
+    """`succeeded`, `failed` or `cancelled`"""
+    reason: str
+    """Of a cancelled one; else empty."""
+    attempt: AttemptId | None
+    """None if it was cancelled before anything was sent."""
+    attempt_state: str
+    number: int
+    """The attempt's number as users see it; 0 if there was none."""
+    worker: PeerId | None
+    exit_code: int | None
+    value: bytes
+    digest: bytes
+    error: str
+    stdout: bytes
+    stderr: bytes
+    started_at: float | None
+    ended_at: float
+
+
+class AttemptEnded(msgspec.Struct, frozen=True):
+    """An attempt that ended and left its task unfinished; refused on an old owner epoch."""
+
+    job: JobNumber
+    index: int
+    owner_epoch: int
+    attempt: AttemptId
+    state: str
+    counts: bool
+    """Whether it uses up one of the attempts that the task is allowed."""
+    number: int
+    worker: PeerId
+    exit_code: int | None
+    error: str
+    started_at: float | None
+    ended_at: float
+
+
+class LeaseGranted(msgspec.Struct, frozen=True):
+    worker: PeerId
+    lease: LeaseId
+    shape: bytes
+    """`core.work.Shape`, encoded."""
+    slots: int
+    addresses: tuple[str, ...]
+    """Where the worker was reached: after a restart it is dialled there."""
+
+
+class LeaseEnded(msgspec.Struct, frozen=True):
+    worker: PeerId
+    lease: LeaseId
+    reason: str
+
+
+Entry = (
+    JobOpened
+    | BlockAppended
+    | JobClosed
+    | JobEnded
+    | JobsPruned
+    | TaskEnded
+    | AttemptEnded
+    | LeaseGranted
+    | LeaseEnded
+)
+
+
+class StoredJob(msgspec.Struct, frozen=True):
+    """An unfinished job, or a finished one not yet pruned, as a restart finds it."""
+
+    opened: JobOpened
+    closed: bool
+    state: str
+    """Empty while it has not ended."""
+    ended_at: float | None
+
+
+class StoredBlock(msgspec.Struct, frozen=True):
+    appended: BlockAppended
+    succeeded: bytes
+    """Bitmaps over the block, bit i of byte i // 8 for the task first + i."""
+    failed: bytes
+    cancelled: bytes
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """All that a scheduler needs of its journal to go on."""
+
+    jobs: list[StoredJob]
+    blocks: list[StoredBlock]
+    """In the order in which they were appended."""
+    ended_attempts: list[AttemptEnded]
+    """Of tasks that are not terminal."""
+    leases: list[LeaseGranted]
+    """That have not ended."""
+    tasks_succeeded: int
+    """Totals since the journal began, pruned ones included: counters must not fall."""
+    tasks_failed: int
+    tasks_cancelled: int

@@ -1,0 +1,280 @@
+"""What a scheduler and a worker say to each other.
+
+Every message travels on one of two streams between the same two peers: what concerns
+attempts and held leases on the *work* stream, where order matters; negotiation and news on
+the *control* stream, so that a full work stream delays neither. A link is both streams; when
+one breaks, the link is gone, and a worker starts the next one with `Register`.
+
+Times are readings of the sender's own clock and are only ever echoed or compared with other
+readings of the same clock. Fields are only ever added at the end, with a default.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from .identifiers import AttemptId, JobId, JobNumber, LeaseId, RequestId
+from .resources import Capabilities, Free
+from .work import Shape, Work
+
+WIRE_VERSION: Final = 1
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True):
+    """Base of all messages; the subclasses carry the tag that names them on the wire."""
+
+
+class Window(msgspec.Struct, frozen=True, array_like=True):
+    """How many attempts a lease's holder may have out at once: slots and prefetch."""
+
+    lease: LeaseId
+    size: int
+
+
+# Worker to scheduler, on the work stream
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
+    """How an attempt ended. Kept by the worker until it is acknowledged."""
+
+    attempt: AttemptId
+    job: JobNumber
+    index: int
+    state: str
+    value: bytes = b""
+    digest: bytes = b""
+    """blake3 over the exact bytes of `value`."""
+    exit_code: int | None = None
+    error: str = ""
+    driver_fault: bool = False
+    stdout: bytes = b""
+    stderr: bytes = b""
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    number: int = 1
+
+
+class HeldAttempt(msgspec.Struct, frozen=True, array_like=True):
+    attempt: AttemptId
+    job: JobNumber
+    index: int
+    lease: LeaseId
+    number: int
+    started_at: float | None
+    """None while it waits in its lane, as far as the worker knows."""
+
+
+class HeldLease(msgspec.Struct, frozen=True, array_like=True):
+    lease: LeaseId
+    shape: Shape
+    slots: int
+    window: int
+
+
+class Register(Message, frozen=True, tag="register"):
+    """First on every link: who this worker is, and all that it has of this scheduler's."""
+
+    version: int
+    boot: int
+    clock: float
+    name: str
+    capabilities: Capabilities
+    free: Free
+    addresses: tuple[str, ...]
+    leases: list[HeldLease]
+    attempts: list[HeldAttempt]
+    outcomes: list[Outcome]
+    software_version: str = ""
+
+
+class Accepted(Message, frozen=True, tag="accepted"):
+    """The attempts `first` … `first + count - 1` have arrived."""
+
+    lease: LeaseId
+    first: AttemptId
+    count: int
+
+
+class Refused(Message, frozen=True, tag="refused"):
+    """They have arrived and will not be run: the lease is gone."""
+
+    first: AttemptId
+    count: int
+    lease: LeaseId
+    reason: str
+
+
+class Started(Message, frozen=True, tag="started"):
+    """These outlived 50 ms; quicker ones are never announced."""
+
+    clock: float
+    attempts: list[tuple[AttemptId, float]]
+
+
+class Results(Message, frozen=True, tag="results"):
+    clock: float
+    outcomes: list[Outcome]
+    windows: list[Window]
+
+
+class Returned(Message, frozen=True, tag="returned"):
+    """Not started, and no longer held: free to be sent elsewhere under a fresh number."""
+
+    attempts: list[AttemptId]
+    windows: list[Window]
+
+
+class LeaseOver(Message, frozen=True, tag="lease_over"):
+    """The lease has ended at the worker; what still runs under it runs on."""
+
+    lease: LeaseId
+    reason: str
+
+
+# Scheduler to worker, on the work stream
+
+
+class Welcome(Message, frozen=True, tag="welcome"):
+    """The answer to `Register`: what the worker should forget."""
+
+    version: int
+    boot: int
+    lease_seconds: float
+    unknown_leases: list[LeaseId]
+    kill: list[AttemptId]
+
+
+class Bundle(msgspec.Struct, frozen=True, array_like=True):
+    """Attempts of one job. The i-th is number `first + i`."""
+
+    first: AttemptId
+    job: JobNumber
+    job_id: JobId
+    owner_epoch: int
+    work: Work
+    indices: list[int]
+    numbers: list[int]
+    arguments: list[msgspec.Raw]
+    """JSON, one per attempt; empty if the job has none."""
+
+
+class Assign(Message, frozen=True, tag="assign"):
+    lease: LeaseId
+    bundles: list[Bundle]
+
+
+class Withdraw(Message, frozen=True, tag="withdraw"):
+    """Give back what has not started; the answer is `Returned`."""
+
+    attempts: list[AttemptId]
+
+
+class Kill(Message, frozen=True, tag="kill"):
+    attempts: list[AttemptId]
+
+
+class Acknowledge(Message, frozen=True, tag="acknowledge"):
+    """These outcomes are committed, or nobody wants them: forget them."""
+
+    attempts: list[AttemptId]
+
+
+class Renew(Message, frozen=True, tag="renew"):
+    """`echo` is the worker's own clock as its last heartbeat carried it."""
+
+    echo: float
+    leases: list[LeaseId]
+
+
+class Release(Message, frozen=True, tag="release"):
+    """So many slots of the lease go back; the lease ends with its last slot."""
+
+    lease: LeaseId
+    slots: int
+
+
+# On the control stream
+
+
+class Request(Message, frozen=True, tag="request"):
+    request: RequestId
+    shape: Shape
+    slots: int
+
+
+class Offer(Message, frozen=True, tag="offer"):
+    """The answer to a request. A yes carries the lease itself, so that negotiation costs one
+    round trip; who does not want it any more releases it."""
+
+    request: RequestId
+    yes: bool
+    reason: str = ""
+    eta_seconds: float = 0.0
+    cost: float = 0.0
+    lease: LeaseId | None = None
+    slots: int = 0
+    window: int = 0
+    clock: float = 0.0
+
+
+class Wanted(Message, frozen=True, tag="wanted"):
+    """Somebody's request does not fit beside this lease."""
+
+    lease: LeaseId
+    slots: int
+    priority: int
+    ours: bool
+    """The request came from the holder of the lease itself."""
+
+
+class Load(Message, frozen=True, tag="load"):
+    """What of the worker is free now."""
+
+    free: Free
+    running: int
+    accepting: bool = True
+
+
+# Between any node and a gateway, on the control stream
+
+
+class PeerRecord(msgspec.Struct, frozen=True, array_like=True):
+    peer: str
+    roles: tuple[str, ...]
+    addresses: tuple[str, ...]
+
+
+class Join(Message, frozen=True, tag="join"):
+    version: int
+    me: PeerRecord
+
+
+class Peers(Message, frozen=True, tag="peers"):
+    peers: list[PeerRecord]
+
+
+class Announcement(Message, frozen=True, tag="announcement"):
+    """Gossip: a scheduler says where it is."""
+
+    me: PeerRecord
+
+
+WorkMessage = (
+    Register
+    | Accepted
+    | Refused
+    | Started
+    | Results
+    | Returned
+    | LeaseOver
+    | Welcome
+    | Assign
+    | Withdraw
+    | Kill
+    | Acknowledge
+    | Renew
+    | Release
+)
+ControlMessage = Request | Offer | Wanted | Load | Join | Peers

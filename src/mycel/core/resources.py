@@ -1,0 +1,191 @@
+"""What machines have and what tasks need.
+
+`Capabilities` is what a worker says of itself, `Requirements` what a task asks for, and a
+`Ledger` the worker's own book of what is taken. Cores and GPUs are booked in thousandths,
+as integers, so that no sum of fractions drifts.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+Pairs = tuple[tuple[str, str], ...]
+Amounts = tuple[tuple[str, float], ...]
+
+SLOTS_MAX: Final = 4096
+"""No lease has more slots, however small the task."""
+
+
+class GpuRequirement(msgspec.Struct, frozen=True, omit_defaults=True):
+    count: float = 1.0
+    """Whole GPUs, or a fraction of one."""
+    model: str = ""
+    memory: int = 0
+    """Bytes that each of them must have."""
+
+
+class Requirements(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Resources are reserved; constraints only filter."""
+
+    cpu_cores: float = 0.0
+    min_memory: int = 0
+    disk: int = 0
+    gpus: GpuRequirement | None = None
+    custom: Amounts = ()
+    labels: Pairs = ()
+    arch: str = ""
+    os: str = ""
+    software: Pairs = ()
+    """Name and version range, for example ("cuda", ">=12.2,<13")."""
+
+
+class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
+    model: str
+    memory: int
+
+
+class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All that a worker brings, whether taken or not."""
+
+    cpu_cores: float = 0.0
+    memory: int = 0
+    disk: int = 0
+    gpus: tuple[Gpu, ...] = ()
+    models: tuple[str, ...] = ()
+    drivers: tuple[str, ...] = ()
+    labels: Pairs = ()
+    arch: str = ""
+    os: str = ""
+    software: Pairs = ()
+    custom: Amounts = ()
+
+
+class Free(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What of a worker's resources is not booked."""
+
+    cpu_millis: int = 0
+    memory: int = 0
+    disk: int = 0
+    gpu_millis: tuple[int, ...] = ()
+    custom: Amounts = ()
+
+
+class Booking(msgspec.Struct, frozen=True):
+    """A slice that was taken, so that exactly it can be given back."""
+
+    cpu_millis: int
+    memory: int
+    disk: int
+    gpu_millis: tuple[tuple[int, int], ...]
+    """(which GPU, how many thousandths of it)"""
+    custom: Amounts
+
+
+def millis(amount: float) -> int:
+    return round(amount * 1000)
+
+
+class Ledger:
+    """Owns a worker's resources: what is booked never exceeds what there is."""
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        self._gpus = capabilities.gpus
+        self._total = Free(
+            cpu_millis=millis(capabilities.cpu_cores),
+            memory=capabilities.memory,
+            disk=capabilities.disk,
+            gpu_millis=tuple(1000 for _ in capabilities.gpus),
+            custom=capabilities.custom,
+        )
+        self._cpu_millis = self._total.cpu_millis
+        self._memory = self._total.memory
+        self._disk = self._total.disk
+        self._gpu_millis = list(self._total.gpu_millis)
+        self._custom = dict(self._total.custom)
+
+    @property
+    def free(self) -> Free:
+        return Free(
+            cpu_millis=self._cpu_millis,
+            memory=self._memory,
+            disk=self._disk,
+            gpu_millis=tuple(self._gpu_millis),
+            custom=tuple(sorted(self._custom.items())),
+        )
+
+    @property
+    def total(self) -> Free:
+        return self._total
+
+    def book(self, requirements: Requirements) -> Booking | None:
+        """Takes one slice, or nothing if it does not fit now."""
+        gpus = self._choose_gpus(requirements.gpus)
+        cpu_millis = millis(requirements.cpu_cores)
+        if (
+            gpus is None
+            or cpu_millis > self._cpu_millis
+            or requirements.min_memory > self._memory
+            or requirements.disk > self._disk
+            or any(amount > self._custom.get(name, 0.0) for name, amount in requirements.custom)
+        ):
+            return None
+        booking = Booking(
+            cpu_millis=cpu_millis,
+            memory=requirements.min_memory,
+            disk=requirements.disk,
+            gpu_millis=gpus,
+            custom=requirements.custom,
+        )
+        self._add(booking, -1)
+        return booking
+
+    def give_back(self, booking: Booking) -> None:
+        self._add(booking, +1)
+
+    def assert_sound(self) -> None:
+        assert 0 <= self._cpu_millis <= self._total.cpu_millis, "cores over-booked"
+        assert 0 <= self._memory <= self._total.memory, "memory over-booked"
+        assert 0 <= self._disk <= self._total.disk, "disk over-booked"
+        assert all(0 <= free <= 1000 for free in self._gpu_millis), "a GPU over-booked"
+        for name, amount in self._total.custom:
+            assert -1e-6 <= self._custom[name] <= amount + 1e-6, f"{name} over-booked"
+
+    def _add(self, booking: Booking, sign: int) -> None:
+        self._cpu_millis += sign * booking.cpu_millis
+        self._memory += sign * booking.memory
+        self._disk += sign * booking.disk
+        for index, amount in booking.gpu_millis:
+            self._gpu_millis[index] += sign * amount
+        for name, quantity in booking.custom:
+            self._custom[name] += sign * quantity
+
+    def _choose_gpus(self, wanted: GpuRequirement | None) -> tuple[tuple[int, int], ...] | None:
+        """Whole GPUs where whole ones are asked for; a fraction goes to the fullest GPU that
+        has room, so that whole ones stay whole."""
+        if wanted is None:
+            return ()
+        fitting = [
+            index
+            for index, gpu in enumerate(self._gpus)
+            if gpu.memory >= wanted.memory and (not wanted.model or gpu.model == wanted.model)
+        ]
+        if wanted.count < 1:
+            share = millis(wanted.count)
+            fitting = [index for index in fitting if self._gpu_millis[index] >= share]
+            fitting.sort(key=lambda index: (self._gpu_millis[index], index))
+            return ((fitting[0], share),) if fitting else None
+        count = round(wanted.count)
+        whole = [index for index in fitting if self._gpu_millis[index] == 1000]
+        return tuple((index, 1000) for index in whole[:count]) if len(whole) >= count else None
+
+
+def slots_that_fit(capabilities: Capabilities, requirements: Requirements, at_most: int) -> int:
+    """How many such tasks an empty machine of this kind holds side by side."""
+    ledger = Ledger(capabilities)
+    limit = min(at_most, SLOTS_MAX)
+    count = 0
+    while count < limit and ledger.book(requirements) is not None:
+        count += 1
+    return count

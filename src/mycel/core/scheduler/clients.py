@@ -1,0 +1,308 @@
+"""What clients ask: jobs opened, filled, closed, cancelled and waited for."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TypeVar
+
+import msgspec
+
+from mycel.core.codec import encode_specification
+from mycel.core.errors import Conflict, NotFound, Refusal, TooMany, Unprocessable
+from mycel.core.events import (
+    Append,
+    CancelJob,
+    CancelTask,
+    CloseJob,
+    Forget,
+    Submit,
+    WaitJob,
+    WaitTask,
+)
+from mycel.core.identifiers import JobId, JobNumber, RequestId, task_id
+from mycel.core.jobs import Block, Job, Specification, TaskKey, task_key
+from mycel.core.journal import BlockAppended, JobClosed, JobOpened
+from mycel.core.matching import obstacle
+from mycel.core.views import BatchView, SubmittedView, TaskIsOver
+from mycel.core.work import shape_of
+
+from .assigning import Assigning
+from .state import State
+from .views import job_view
+
+Key = TypeVar("Key")
+
+CANCEL_CHUNK = 500
+"""So many tasks of a cancelled job end in one event."""
+
+
+class Clients:
+    def __init__(self, state: State, assigning: Assigning) -> None:
+        self._state = state
+        self._assigning = assigning
+        self._cancelling: deque[tuple[Job, int, RequestId]] = deque()
+
+    # Jobs
+
+    def submit(self, event: Submit, now: float) -> None:
+        state = self._state
+        before = state.job_ids.get(event.job_id)
+        keyed = state.idempotency_keys.get(event.idempotency_key) if event.idempotency_key else None
+        if before is None and keyed is not None:
+            before = keyed
+        if before is not None:
+            self._submitted_again(event, before, keyed is not None)
+            return
+        refusal = self._refusal(event)
+        if refusal is not None:
+            state.reply(event.request, refusal)
+            return
+        job = self._open(event, now)
+        if event.count:
+            self._append(job, event.count, event.arguments, now)
+        if event.close:
+            self._close(job, now)
+        if event.wait and job.count == 1:
+            state.task_waiters.setdefault(task_key(job.number, 0), []).append(event.request)
+        else:
+            state.reply(event.request, SubmittedView(job_view(job), again=False))
+
+    def _submitted_again(self, event: Submit, before: Job, by_key: bool) -> None:
+        state = self._state
+        if before.body_digest != event.body_digest:
+            detail = f"job {before.id} was submitted before with another body"
+            refusal = Unprocessable(f"the key was used: {detail}") if by_key else Conflict(detail)
+            state.reply(event.request, refusal)
+        elif event.wait and before.count == 1:
+            self._wait_for(event.request, before, 0)
+        else:
+            state.reply(event.request, SubmittedView(job_view(before), again=True))
+
+    def _refusal(self, event: Submit) -> Refusal | None:
+        if event.require_satisfiable:
+            specification = event.specification
+            shape = shape_of(
+                specification.work, specification.requirements, event.user, specification.priority
+            )
+            workers = self._state.workers.values()
+            if not any(obstacle(shape, worker.capabilities) is None for worker in workers):
+                return Unprocessable(
+                    f"none of the {len(workers)} known workers can run it; without "
+                    "require_satisfiable it would wait for one that can"
+                )
+        return self._too_many(event.count)
+
+    def _too_many(self, count: int) -> Refusal | None:
+        settings = self._state.settings
+        if count > settings.max_batch_tasks:
+            return Unprocessable(
+                f"a batch of {count} tasks is over the limit of {settings.max_batch_tasks}; "
+                "open the job, append batches, close it"
+            )
+        if self._state.queued + count > settings.max_queued_tasks:
+            return TooMany(f"the queue is full ({settings.max_queued_tasks} tasks)", 5)
+        return None
+
+    def _open(self, event: Submit, now: float) -> Job:
+        state = self._state
+        state.last_job += 1
+        number = JobNumber(state.last_job)
+        specification = self._with_timeout(event.specification)
+        created_at = state.unix(now)
+        job = Job(number, event.job_id, event.name, event.user, specification, created_at)
+        job.idempotency_key = event.idempotency_key
+        job.body_digest = event.body_digest
+        self.remember(job)
+        opened = JobOpened(
+            number,
+            event.job_id,
+            event.name,
+            event.user,
+            encode_specification(specification),
+            created_at,
+            event.idempotency_key,
+            event.body_digest,
+        )
+        state.record(opened)
+        return job
+
+    def remember(self, job: Job) -> None:
+        state = self._state
+        state.jobs[job.number] = state.job_ids[job.id] = job
+        state.last_job = max(state.last_job, job.number)
+        if job.idempotency_key:
+            state.idempotency_keys[job.idempotency_key] = job
+
+    def _with_timeout(self, specification: Specification) -> Specification:
+        work, settings = specification.work, self._state.settings
+        if work.timeout_seconds is not None:
+            return specification
+        default = settings.model_task_timeout if work.driver == "model" else settings.task_timeout
+        if default is None:
+            return specification
+        work = msgspec.structs.replace(work, timeout_seconds=default)
+        return msgspec.structs.replace(specification, work=work)
+
+    def _append(self, job: Job, count: int, arguments: bytes, now: float) -> Block:
+        state = self._state
+        block = job.append(len(job.blocks), count, arguments, state.owner_epoch)
+        appended_at = state.unix(now)
+        state.record(
+            BlockAppended(
+                job.number,
+                block.batch,
+                block.first,
+                count,
+                arguments,
+                block.owner_epoch,
+                appended_at,
+            )
+        )
+        queue = state.queue_of(job.shape)
+        queue.add_block(block)
+        state.touch(queue)
+        return block
+
+    def _close(self, job: Job, now: float) -> None:
+        job.closed = True
+        self._state.record(JobClosed(job.number))
+        if job.is_through:
+            self._assigning.end_job(job, now)
+
+    def append(self, event: Append, now: float) -> None:
+        state = self._state
+        job = self._job(event.request, event.job_id)
+        if job is None:
+            return
+        answer = self._append_answer(job, event)
+        if answer is None:
+            block = self._append(job, event.count, event.arguments, now)
+            answer = BatchView(job.id, block.batch, block.first, block.count, again=False)
+        state.reply(event.request, answer)
+
+    def _append_answer(self, job: Job, event: Append) -> object | None:
+        """What to answer without taking the batch in; None if it is to be taken in."""
+        if 0 <= event.batch < len(job.blocks):
+            block = job.blocks[event.batch]
+            if block.count == event.count and block.arguments == event.arguments:
+                return BatchView(job.id, block.batch, block.first, block.count, again=True)
+            return Conflict(f"batch {event.batch} of job {job.id} came before with other tasks")
+        if event.batch != len(job.blocks):
+            return Conflict(f"job {job.id} expects batch {len(job.blocks)}, not {event.batch}")
+        if job.closed:
+            return Conflict(f"job {job.id} is closed: it takes no further batches")
+        if event.count < 1:
+            return Unprocessable("a batch needs at least one task")
+        return self._too_many(event.count)
+
+    def close(self, event: CloseJob, now: float) -> None:
+        job = self._job(event.request, event.job_id)
+        if job is None:
+            return
+        if not job.closed:
+            self._close(job, now)
+        self._state.reply(event.request, job_view(job))
+
+    # Cancelling
+
+    def cancel_task(self, event: CancelTask, now: float) -> None:
+        found = self._task(event.request, event.job_id, event.index)
+        if found is None:
+            return
+        job, block, key = found
+        over = TaskIsOver(job.id, event.index)
+        if not job.is_ended(block, event.index):
+            self._assigning.cancel(key, block, event.index, "cancelled by its user", now)
+        self._state.reply(event.request, over)
+
+    def cancel_job(self, event: CancelJob, now: float) -> None:
+        """Large jobs are cancelled piece by piece; the answer comes with the last piece."""
+        job = self._job(event.request, event.job_id)
+        if job is None:
+            return
+        if job.state is not None:
+            self._state.reply(event.request, job_view(job))
+            return
+        if not job.closed:
+            self._close(job, now)
+        job.cancelling = True
+        self._cancelling.append((job, 0, event.request))
+        self.go_on(now)
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._cancelling)
+
+    def go_on(self, now: float) -> None:
+        """The next piece of what is too long for one event."""
+        if not self._cancelling:
+            return
+        job, index, request = self._cancelling.popleft()
+        left = CANCEL_CHUNK
+        while index < job.count and left:
+            block = job.block_of(index)
+            assert block is not None
+            if not job.is_ended(block, index):
+                key = task_key(job.number, index)
+                self._assigning.cancel(key, block, index, "its job was cancelled", now)
+                left -= 1
+            index += 1
+        if index < job.count:
+            self._cancelling.appendleft((job, index, request))
+        else:
+            self._state.reply(request, job_view(job))
+
+    # Waiting
+
+    def wait_task(self, event: WaitTask, now: float) -> None:
+        found = self._task(event.request, event.job_id, event.index)
+        if found is not None:
+            self._wait_for(event.request, found[0], event.index)
+
+    def _wait_for(self, request: RequestId, job: Job, index: int) -> None:
+        block = job.block_of(index)
+        assert block is not None
+        if job.is_ended(block, index):
+            self._state.reply(request, TaskIsOver(job.id, index))
+        else:
+            key = task_key(job.number, index)
+            self._state.task_waiters.setdefault(key, []).append(request)
+
+    def wait_job(self, event: WaitJob, now: float) -> None:
+        job = self._job(event.request, event.job_id)
+        if job is None:
+            return
+        if job.state is not None:
+            self._state.reply(event.request, job_view(job))
+        else:
+            self._state.job_waiters.setdefault(job.number, []).append(event.request)
+
+    def forget(self, event: Forget, now: float) -> None:
+        _drop_waiter(self._state.task_waiters, event.request)
+        _drop_waiter(self._state.job_waiters, event.request)
+
+    # Look-ups that answer by themselves when nothing is found
+
+    def _job(self, request: RequestId, job_id: JobId) -> Job | None:
+        job = self._state.job_ids.get(job_id)
+        if job is None:
+            self._state.reply(request, NotFound(f"there is no job {job_id}"))
+        return job
+
+    def _task(
+        self, request: RequestId, job_id: JobId, index: int
+    ) -> tuple[Job, Block, TaskKey] | None:
+        job = self._state.job_ids.get(job_id)
+        block = job.block_of(index) if job is not None else None
+        if job is None or block is None:
+            self._state.reply(request, NotFound(f"there is no task {task_id(job_id, index)}"))
+            return None
+        return job, block, task_key(job.number, index)
+
+
+def _drop_waiter(waiters: dict[Key, list[RequestId]], request: RequestId) -> None:
+    for key, requests in list(waiters.items()):
+        if request in requests:
+            requests.remove(request)
+            if not requests:
+                del waiters[key]

@@ -1,0 +1,315 @@
+"""The scheduler: events in, effects out.
+
+    clients ──▶ queue ──▶ fill leases ──▶ Assign        attempts ──▶ results ──▶ journal
+                  │             ▲                            │
+                  └─ negotiate ─┴── Offer            lose, give back, retry
+
+`handle` does what the event says, then looks once at every shape that it touched: tasks are
+sent into the room that there is, and leases are asked for or given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mycel.core import events, messages
+from mycel.core.effects import Effect
+from mycel.core.events import Event
+from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
+from mycel.core.queue import ShapeQueue
+from mycel.core.settings import SchedulerSettings
+from mycel.core.states import WorkerState
+
+from .assigning import Assigning
+from .clients import Clients
+from .leasing import Leasing
+from .presence import Presence
+from .restoring import Restoring
+from .retention import Retention
+from .state import State
+from .tables import Lease, Worker
+from .views import Views
+
+
+class Scheduler:
+    """Pure: no clock, no randomness and no digest of its own; all three come in."""
+
+    def __init__(
+        self,
+        settings: SchedulerSettings,
+        *,
+        digest: Callable[[bytes], bytes],
+        random: Callable[[], float],
+        stopwatch: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.state: Final = State(settings, digest, random, stopwatch)
+        self._assigning = Assigning(self.state)
+        self._leasing = Leasing(self.state, self._assigning)
+        self._presence = Presence(self.state, self._assigning, self._leasing)
+        self._clients = Clients(self.state, self._assigning)
+        self._restoring = Restoring(self.state, self._clients, self._leasing, self._presence)
+        self._retention = Retention(self.state)
+        self._views = Views(self.state)
+        self._handlers = self._event_table()
+        self._messages = self._message_table()
+        self._timers = self._timer_table()
+        self._now = 0.0
+
+    # The tables say who takes what; each of those names the type that it gets.
+
+    def _event_table(self) -> dict[type[Event], Callable[..., None]]:
+        clients, views = self._clients, self._views
+        return {
+            events.Restart: self._restoring.restart,
+            events.WallClock: self._wall_clock,
+            events.Tick: self._tick,
+            events.LinkUp: self._link_up,
+            events.LinkDown: self._link_down,
+            events.Received: self._received,
+            events.HeartbeatReceived: self._heartbeat,
+            events.SilenceNoticed: self._silence,
+            events.DialFailed: self._dial_failed,
+            events.RoundTrip: self._round_trip,
+            events.Submit: clients.submit,
+            events.Append: clients.append,
+            events.CloseJob: clients.close,
+            events.CancelJob: clients.cancel_job,
+            events.CancelTask: clients.cancel_task,
+            events.WaitTask: clients.wait_task,
+            events.WaitJob: clients.wait_job,
+            events.Forget: clients.forget,
+            events.ReadTask: views.read_task,
+            events.ReadJob: views.read_job,
+            events.ReadLiveTasks: views.read_live_tasks,
+            events.ExplainTask: views.explain_task,
+            events.ReadWorkers: views.read_workers,
+            events.ReadFigures: views.read_figures,
+        }
+
+    def _message_table(self) -> dict[type[messages.Message], Callable[..., None]]:
+        return {
+            messages.Results: self._results,
+            messages.Started: self._started,
+            messages.Returned: self._returned,
+            messages.Accepted: self._accepted,
+            messages.Refused: self._refused,
+            messages.LeaseOver: self._lease_over,
+            messages.Offer: self._leasing.offered,
+            messages.Wanted: self._wanted,
+            messages.Load: self._load,
+        }
+
+    def _timer_table(self) -> dict[str, Callable[[object, float], None]]:
+        return {
+            "lease": self._for_lease(self._leasing.expired),
+            "idle": self._for_lease(self._leasing.idle),
+            "accept": self._for_lease(self._leasing.unconfirmed),
+            "yield": self._for_lease(self._leasing.consider_yielding),
+            "request": self._request_due,
+            "ask": self._ask_due,
+            "dial": self._for_worker(self._presence.dial_again),
+            "away": self._for_worker(self._presence.away_too_long),
+            "prune": self._retention.prune,
+        }
+
+    @property
+    def wake_at(self) -> float | None:
+        """When `Tick` is due; nothing happens by the clock alone before that."""
+        if self._clients.has_more:
+            return self._now
+        moments = [self.state.timers.wake_at, self.state.backoff.next_due]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        self._now = now
+        self._handlers[type(event)](event, now)
+        self._look_at_dirty(now)
+        return self.state.take_effects()
+
+    def take_latencies(self) -> list[float]:
+        """Seconds from queue to success, since the last call; for the metrics."""
+        taken, self.state.latency_seconds = self.state.latency_seconds, []
+        return taken
+
+    def take_selections(self) -> list[float]:
+        taken, self.state.selection_seconds = self.state.selection_seconds, []
+        return taken
+
+    def _look_at_dirty(self, now: float) -> None:
+        """The shape that holds least goes first among equals, so that none starves."""
+        dirty = self.state.dirty
+        if not dirty:
+            return
+        self.state.dirty = {}
+        queues = list(dirty.values())
+        if len(queues) > 1:
+            queues.sort(key=lambda one: (-one.shape.priority, one.held_slots, one.order))
+        for queue in queues:
+            self._assigning.fill(queue, now)
+            for worker in self.state.workers.values():
+                for lease in list(worker.leases.values()):
+                    if lease.queue is queue and lease.wanted is not None:
+                        self._leasing.consider_yielding(lease, now)
+            self._leasing.negotiate(queue, now)
+            if not queue.all_waiting and not queue.held_slots and not queue.live:
+                self._forget(queue)
+        self.state.dirty = {}
+
+    def _forget(self, queue: ShapeQueue) -> None:
+        """Shapes come and go; one with nothing left of it takes no room."""
+        state = self.state
+        if (
+            queue.recovering
+            or len(state.backoff)
+            or any(asked.queue is queue for asked in state.asked.values())
+        ):
+            return
+        state.queues.pop(queue.shape, None)
+
+    # Time
+
+    def _wall_clock(self, event: events.WallClock, now: float) -> None:
+        self.state.unix_offset = event.unix_offset
+
+    def _tick(self, event: events.Tick, now: float) -> None:
+        self._clients.go_on(now)
+        self._assigning.backed_off(now)
+        for kind, key in self.state.timers.take_due(now):
+            self._timers[kind](key, now)
+
+    def _for_lease(self, act: Callable[[Lease, float], None]) -> Callable[[object, float], None]:
+        def due(key: object, now: float) -> None:
+            assert isinstance(key, tuple)
+            worker = self.state.workers.get(key[0])
+            lease = None if worker is None else worker.leases.get(key[1])
+            if lease is not None:
+                act(lease, now)
+
+        return due
+
+    def _for_worker(self, act: Callable[[Worker, float], None]) -> Callable[[object, float], None]:
+        def due(key: object, now: float) -> None:
+            assert isinstance(key, str)
+            worker = self.state.workers.get(PeerId(key))
+            if worker is not None:
+                act(worker, now)
+
+        return due
+
+    def _request_due(self, key: object, now: float) -> None:
+        assert isinstance(key, int)
+        self._leasing.forget_request(RequestId(key))
+
+    def _ask_due(self, key: object, now: float) -> None:
+        assert isinstance(key, tuple)
+        queue = self.state.queues.get(key[1])
+        if queue is not None:
+            self.state.touch(queue)
+
+    # Links
+
+    def _link_up(self, event: events.LinkUp, now: float) -> None:
+        """The worker speaks first."""
+
+    def _link_down(self, event: events.LinkDown, now: float) -> None:
+        worker = self.state.workers.get(event.peer)
+        if worker is not None:
+            self._presence.link_down(worker, event.cause, now)
+
+    def _dial_failed(self, event: events.DialFailed, now: float) -> None:
+        worker = self.state.workers.get(event.peer)
+        if worker is not None:
+            self._presence.dial_failed(worker, event.refused, now)
+
+    def _heartbeat(self, event: events.HeartbeatReceived, now: float) -> None:
+        worker = self.state.workers.get(event.peer)
+        if worker is not None and worker.state in (WorkerState.HEALTHY, WorkerState.SUSPECT):
+            self._presence.heard(worker, event.arrived_at)
+            self._leasing.renew(worker, event.peer_clock, event.arrived_at)
+
+    def _silence(self, event: events.SilenceNoticed, now: float) -> None:
+        worker = self.state.workers.get(event.peer)
+        if worker is not None:
+            self._presence.silent(worker, now)
+
+    def _round_trip(self, event: events.RoundTrip, now: float) -> None:
+        worker = self.state.workers.get(event.peer)
+        if worker is not None:
+            worker.rtt_seconds = event.seconds
+
+    def _received(self, event: events.Received, now: float) -> None:
+        message = event.message
+        if isinstance(message, messages.Register):
+            self._presence.registered(event.peer, message, event.arrived_at, now)
+            return
+        worker = self.state.workers.get(event.peer)
+        act = self._messages.get(type(message))
+        if worker is None or act is None:
+            return  # it has not registered, or says what no scheduler is told
+        self._presence.heard(worker, event.arrived_at)
+        act(worker, message, event.arrived_at, now)
+
+    # Messages
+
+    def _results(
+        self, worker: Worker, message: messages.Results, arrived_at: float, now: float
+    ) -> None:
+        offset = arrived_at - message.clock
+        self._assigning.outcomes(worker, message.outcomes, offset, now)
+        self._assigning.windows(worker, message.windows)
+
+    def _started(
+        self, worker: Worker, message: messages.Started, arrived_at: float, now: float
+    ) -> None:
+        offset = arrived_at - message.clock
+        started = [(attempt, when + offset) for attempt, when in message.attempts]
+        self._assigning.started(worker, started)
+
+    def _returned(
+        self, worker: Worker, message: messages.Returned, arrived_at: float, now: float
+    ) -> None:
+        self._assigning.windows(worker, message.windows)
+        self._give_back(worker, message.attempts, now)
+
+    def _accepted(
+        self, worker: Worker, message: messages.Accepted, arrived_at: float, now: float
+    ) -> None:
+        lease = worker.leases.get(message.lease)
+        if lease is not None:
+            self._leasing.accepted(lease, message.first)
+
+    def _refused(
+        self, worker: Worker, message: messages.Refused, arrived_at: float, now: float
+    ) -> None:
+        self._over(worker, message.lease, message.reason)
+        numbers = range(message.first, message.first + message.count)
+        self._give_back(worker, [AttemptId(number) for number in numbers], now)
+
+    def _give_back(self, worker: Worker, attempts: list[AttemptId], now: float) -> None:
+        for attempt_id in attempts:
+            attempt = worker.attempts.get(attempt_id)
+            if attempt is not None:
+                self._assigning.give_back(attempt, now)
+
+    def _lease_over(
+        self, worker: Worker, message: messages.LeaseOver, arrived_at: float, now: float
+    ) -> None:
+        self._over(worker, message.lease, message.reason)
+
+    def _over(self, worker: Worker, lease_id: LeaseId, reason: str) -> None:
+        lease = worker.leases.get(lease_id)
+        if lease is not None:
+            self._leasing.over(lease, reason)
+
+    def _wanted(
+        self, worker: Worker, message: messages.Wanted, arrived_at: float, now: float
+    ) -> None:
+        lease = worker.leases.get(message.lease)
+        if lease is not None:
+            self._leasing.wanted(lease, message, now)
+
+    def _load(self, worker: Worker, message: messages.Load, arrived_at: float, now: float) -> None:
+        worker.free = message.free
+        worker.accepting = message.accepting
+        self._leasing.news(worker)

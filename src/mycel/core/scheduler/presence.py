@@ -1,0 +1,236 @@
+"""Workers that come, fall silent, go and come back.
+
+Connection loss is not task loss: the worker goes on, and its leases run until they end. What
+ends them early is certainty: nobody listens at the worker's direct address, or it has come
+back with a new boot and does not list them.
+"""
+
+from __future__ import annotations
+
+from mycel.core.effects import Dial, Hangup
+from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId
+from mycel.core.jobs import task_key
+from mycel.core.messages import WIRE_VERSION, HeldAttempt, Outcome, Register, Welcome
+from mycel.core.states import TASK, LeaseStep, TaskState, TaskStep, WorkerState, WorkerStep
+
+from .assigning import Assigning
+from .leasing import Leasing
+from .state import State
+from .tables import Attempt, Worker
+
+
+class Presence:
+    def __init__(self, state: State, assigning: Assigning, leasing: Leasing) -> None:
+        self._state = state
+        self._assigning = assigning
+        self._leasing = leasing
+
+    # Coming
+
+    def registered(self, peer: PeerId, register: Register, arrived_at: float, now: float) -> None:
+        state = self._state
+        worker = state.workers.get(peer)
+        if worker is None:
+            worker = state.workers[peer] = Worker(peer, WorkerState.EXPECTED)
+        new_boot = worker.boot not in (0, register.boot)
+        self._describe(worker, register)
+        worker.step(WorkerStep.REGISTER)
+        worker.missed = 0
+        worker.last_heard = arrived_at
+        state.timers.cancel(("dial", peer))
+        state.timers.cancel(("away", peer))
+        for asked in list(worker.asked.values()):
+            self._leasing.forget_request(asked.request)
+        unknown = self._settle_leases(worker, register, arrived_at)
+        kill = self._settle_attempts(worker, register, new_boot, now)
+        offset = arrived_at - register.clock
+        lease_seconds = state.settings.lease_seconds
+        state.send(peer, Welcome(WIRE_VERSION, state.boot, lease_seconds, unknown, kill))
+        self._adopt_outcomes(worker, register.outcomes, now)
+        self._assigning.outcomes(worker, register.outcomes, offset, now)
+        self._leasing.renew(worker, register.clock, arrived_at)
+        self._leasing.news(worker)
+        state.note("worker_registered", peer=peer, name=worker.name, boot=worker.boot)
+
+    def _describe(self, worker: Worker, register: Register) -> None:
+        worker.boot = register.boot
+        worker.name = register.name
+        worker.capabilities = register.capabilities
+        worker.free = register.free
+        worker.addresses = register.addresses
+        worker.software_version = register.software_version
+        worker.accepting = True
+        worker.obstacles.clear()
+        worker.slots_by_shape.clear()
+
+    def _settle_leases(
+        self, worker: Worker, register: Register, arrived_at: float
+    ) -> list[LeaseId]:
+        """Keeps the leases that both sides know; returns those that only the worker knows."""
+        listed = {held.lease: held for held in register.leases}
+        for lease in list(worker.leases.values()):
+            held = listed.pop(lease.id, None)
+            if held is None:
+                self._leasing.over(lease, "its worker does not know it any more")
+            else:
+                self._leasing.confirm(lease, held.slots, held.window, arrived_at)
+        return list(listed)
+
+    def _settle_attempts(
+        self, worker: Worker, register: Register, new_boot: bool, now: float
+    ) -> list[AttemptId]:
+        """Reads the worker's list first, then ends what it does not list; returns what it
+        should kill."""
+        listed = {held.attempt for held in register.attempts}
+        listed.update(outcome.attempt for outcome in register.outcomes)
+        missing = [one for one in worker.attempts.values() if one.id not in listed]
+        if new_boot:
+            heads = max(1, len(missing) and self._heads(missing))
+            self._leasing.lose_all(missing, heads, "its worker was restarted", now)
+        else:
+            for attempt in missing:
+                self._assigning.give_back(attempt, now)
+        return [
+            held.attempt
+            for held in register.attempts
+            if not self._adopt(worker, held, register, now)
+        ]
+
+    @staticmethod
+    def _heads(missing: list[Attempt]) -> int:
+        leases = {attempt.lease.id: attempt.lease.slots for attempt in missing if attempt.lease}
+        return sum(leases.values())
+
+    def _adopt_outcomes(self, worker: Worker, outcomes: list[Outcome], now: float) -> None:
+        """A result that waited for us counts unless something newer is under way."""
+        for outcome in outcomes:
+            if outcome.attempt not in worker.attempts:
+                self._take_on(worker, outcome.attempt, outcome.job, outcome.index, None, now)
+
+    def _adopt(self, worker: Worker, held: HeldAttempt, register: Register, now: float) -> bool:
+        attempt = worker.attempts.get(held.attempt)
+        if attempt is None:
+            attempt = self._take_on(worker, held.attempt, held.job, held.index, held.lease, now)
+        if attempt is None:
+            return False
+        if held.started_at is not None and attempt.started_at is None:
+            attempt.start(held.started_at + now - register.clock)
+        return True
+
+    def _take_on(
+        self,
+        worker: Worker,
+        attempt_id: AttemptId,
+        job_number: JobNumber,
+        index: int,
+        lease_id: LeaseId | None,
+        now: float,
+    ) -> Attempt | None:
+        """Makes a reported attempt the task's current one, if nothing newer is known."""
+        state = self._state
+        job = state.jobs.get(job_number)
+        block = job.block_of(index) if job is not None else None
+        if job is None or block is None or job.is_ended(block, index):
+            return None
+        key = task_key(job_number, index)
+        if attempt_id <= state.highest_ended(key):
+            return None
+        current = state.current.get(key)
+        if current is not None:
+            if current.id >= attempt_id:
+                return None
+            self._assigning.supersede(current, now)
+        elif not state.backoff.remove(key):
+            taken = state.queue_of(job.shape).take_one(block, index)
+            assert taken, "a task that is neither out nor ended must wait somewhere"
+        lease = worker.leases.get(lease_id) if lease_id is not None else None
+        number = 1 + state.counted(key)
+        attempt = Attempt(attempt_id, key, block, index, worker, lease, number)
+        attempt.task_state = TASK[TaskState.QUEUED, TaskStep.ADOPT]
+        state.attempts[attempt_id] = state.current[key] = attempt
+        worker.attempts[attempt_id] = attempt
+        job.live += 1
+        if lease is not None:
+            lease.outstanding += 1
+            lease.queue.live += 1
+        return attempt
+
+    # Signs of life
+
+    def heard(self, worker: Worker, arrived_at: float) -> None:
+        worker.last_heard = arrived_at
+        if worker.missed:
+            worker.missed = 0
+            if worker.state is WorkerState.SUSPECT:
+                worker.step(WorkerStep.HEAR)
+                self._leasing.news(worker)
+                for lease in worker.leases.values():
+                    self._state.touch(lease.queue)
+
+    def silent(self, worker: Worker, now: float) -> None:
+        if worker.state not in (WorkerState.HEALTHY, WorkerState.SUSPECT):
+            return
+        worker.missed += 1
+        worker.step(WorkerStep.MISS)
+        if worker.missed >= self._state.settings.max_consecutive_failures:
+            self._state.emit(Hangup(worker.peer, "it was silent for too long"))
+            self.died(worker, "it was silent for too long", now)
+
+    # Going
+
+    def link_down(self, worker: Worker, cause: str, now: float) -> None:
+        if worker.state not in (WorkerState.HEALTHY, WorkerState.SUSPECT):
+            return
+        state = self._state
+        worker.step(WorkerStep.LOSE_LINK)
+        worker.missed = 0
+        for asked in list(worker.asked.values()):
+            self._leasing.forget_request(asked.request)
+        for lease in worker.leases.values():
+            lease.unaccepted.clear()
+            lease.wanted = None
+        state.note("worker_away", peer=worker.peer, name=worker.name, cause=cause)
+        if worker.leases or worker.attempts:
+            self.dial(worker)
+        state.timers.set(("away", worker.peer), now + state.settings.away_seconds)
+
+    def dial(self, worker: Worker) -> None:
+        self._state.emit(Dial(worker.peer, worker.addresses))
+
+    def dial_again(self, worker: Worker, now: float) -> None:
+        if worker.state in (WorkerState.AWAY, WorkerState.EXPECTED):
+            self.dial(worker)
+
+    def dial_failed(self, worker: Worker, refused: bool, now: float) -> None:
+        if worker.state not in (WorkerState.AWAY, WorkerState.EXPECTED):
+            return
+        if refused:
+            self.died(worker, "nobody listens at its address any more", now)
+            return
+        again = now + self._state.settings.health_check_timeout
+        self._state.timers.set(("dial", worker.peer), again)
+
+    def away_too_long(self, worker: Worker, now: float) -> None:
+        """Without leases nothing ties us to a worker that is gone."""
+        if worker.state not in (WorkerState.AWAY, WorkerState.EXPECTED):
+            return
+        if worker.leases:
+            again = max(lease.ends_at for lease in worker.leases.values())
+            self._state.timers.set(("away", worker.peer), again)
+        else:
+            self.died(worker, "it did not come back", now)
+
+    def died(self, worker: Worker, reason: str, now: float) -> None:
+        state = self._state
+        worker.step(WorkerStep.DIE)
+        for asked in list(worker.asked.values()):
+            self._leasing.forget_request(asked.request)
+        lost = list(worker.attempts.values())
+        heads = sum(lease.slots for lease in worker.leases.values())
+        for lease in list(worker.leases.values()):
+            self._leasing.end(lease, LeaseStep.END, reason)
+        self._leasing.lose_all(lost, heads, f"its worker is lost: {reason}", now)
+        for kind in ("dial", "away"):
+            state.timers.cancel((kind, worker.peer))
+        del state.workers[worker.peer]
+        state.note("worker_dead", peer=worker.peer, name=worker.name, reason=reason)

@@ -1,0 +1,97 @@
+"""A scheduler that starts: what its journal says becomes its tables.
+
+Tasks that had not ended may be running somewhere, under a lease that is journalled. Those
+workers are dialled; until each has reported, is dead, or one lease length has passed, the old
+tasks of the lease's shape wait. New tasks do not.
+"""
+
+from __future__ import annotations
+
+from mycel.core import bitmaps
+from mycel.core.codec import decode_shape, decode_specification
+from mycel.core.events import Restart
+from mycel.core.jobs import Job, task_key
+from mycel.core.journal import Restored, StoredBlock, StoredJob
+from mycel.core.states import JobState, LeaseState, WorkerState
+
+from .clients import Clients
+from .leasing import Leasing
+from .presence import Presence
+from .state import State
+from .tables import Lease, Worker
+
+
+class Restoring:
+    def __init__(
+        self, state: State, clients: Clients, leasing: Leasing, presence: Presence
+    ) -> None:
+        self._state = state
+        self._clients = clients
+        self._leasing = leasing
+        self._presence = presence
+
+    def restart(self, event: Restart, now: float) -> None:
+        state = self._state
+        assert state.boot == 0, "a scheduler starts once"
+        state.boot = event.boot
+        self._restore_jobs(event.restored)
+        for grant in event.restored.leases:
+            worker = state.workers.get(grant.worker)
+            if worker is None:
+                worker = state.workers[grant.worker] = Worker(grant.worker, WorkerState.EXPECTED)
+                worker.addresses = grant.addresses
+                self._presence.dial(worker)
+                away = now + state.settings.lease_seconds
+                state.timers.set(("away", worker.peer), away)
+            queue = state.queue_of(decode_shape(grant.shape))
+            ends_at = now + state.settings.lease_seconds
+            lease = Lease(worker, grant.lease, queue, grant.slots, grant.slots, now, ends_at)
+            lease.state = LeaseState.RESTORED
+            self._leasing.restore(lease)
+        state.note("scheduler_started", boot=event.boot, jobs=len(state.jobs))
+
+    def _restore_jobs(self, restored: Restored) -> None:
+        state = self._state
+        for stored in restored.jobs:
+            self._clients.remember(_job_from(stored))
+        for stored_block in restored.blocks:
+            _restore_block(state.jobs[stored_block.appended.job], stored_block)
+        for job in state.jobs.values():
+            if job.state is not None:
+                state.ended_jobs.append(job)
+                continue
+            queue = state.queue_of(job.shape)
+            for block in job.blocks:
+                block.old = True
+                queue.add_block(block)
+            state.touch(queue)
+        for ended in restored.ended_attempts:
+            key = task_key(ended.job, ended.index)
+            state.histories.setdefault(key, []).append(ended)
+        state.succeeded = restored.tasks_succeeded
+        state.failed = restored.tasks_failed
+        state.cancelled = restored.tasks_cancelled
+        if state.ended_jobs:
+            state.timers.set(("prune", None), 0.0)
+
+
+def _job_from(stored: StoredJob) -> Job:
+    opened = stored.opened
+    specification = decode_specification(opened.specification)
+    job = Job(opened.job, opened.id, opened.name, opened.user, specification, opened.created_at)
+    job.idempotency_key = opened.idempotency_key
+    job.body_digest = opened.body_digest
+    job.closed = stored.closed
+    job.state = JobState(stored.state) if stored.state else None
+    job.ended_at = stored.ended_at
+    return job
+
+
+def _restore_block(job: Job, stored: StoredBlock) -> None:
+    appended = stored.appended
+    block = job.append(appended.batch, appended.count, appended.arguments, appended.owner_epoch)
+    assert block.first == appended.first, "the blocks of a job have no gaps"
+    block.restore_ended(bitmaps.union(stored.succeeded, stored.failed, stored.cancelled))
+    job.succeeded += bitmaps.count(stored.succeeded)
+    job.failed += bitmaps.count(stored.failed)
+    job.cancelled += bitmaps.count(stored.cancelled)

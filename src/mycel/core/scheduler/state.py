@@ -1,0 +1,150 @@
+"""All that a scheduler knows, in one place, and the effects of the event under way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from mycel.core.effects import Effect, JobsAdvanced, Note, Record, Reply, Send
+from mycel.core.identifiers import (
+    AttemptId,
+    JobId,
+    JobNumber,
+    PeerId,
+    RequestId,
+    fenced,
+)
+from mycel.core.jobs import Job, TaskKey
+from mycel.core.journal import AttemptEnded, Entry
+from mycel.core.messages import ControlMessage, WorkMessage
+from mycel.core.queue import Backoff, ShapeQueue
+from mycel.core.settings import SchedulerSettings
+from mycel.core.timers import Timers
+from mycel.core.work import Shape
+
+from .tables import Asked, Attempt, Worker
+
+TimerKey = tuple[str, object]
+
+
+class State:
+    def __init__(
+        self,
+        settings: SchedulerSettings,
+        digest: Callable[[bytes], bytes],
+        random: Callable[[], float],
+        stopwatch: Callable[[], float],
+    ) -> None:
+        self.settings = settings
+        self.digest = digest
+        self.random = random
+        self.stopwatch = stopwatch
+        """For the metric of how long a selection takes, and nothing else."""
+        self.unix_offset = 0.0
+        self.boot = 0
+        self.owner_epoch = 1
+        self._counter = 0
+        self._request = 0
+
+        self.jobs: dict[JobNumber, Job] = {}
+        self.job_ids: dict[JobId, Job] = {}
+        self.idempotency_keys: dict[str, Job] = {}
+        self.last_job = 0
+        self.queues: dict[Shape, ShapeQueue] = {}
+        self.backoff = Backoff()
+        self.attempts: dict[AttemptId, Attempt] = {}
+        self.current: dict[TaskKey, Attempt] = {}
+        self.histories: dict[TaskKey, list[AttemptEnded]] = {}
+        """The journalled ends of attempts of tasks that are not terminal."""
+        self.workers: dict[PeerId, Worker] = {}
+        self.asked: dict[RequestId, Asked] = {}
+        self.timers: Timers[TimerKey] = Timers()
+        self.task_waiters: dict[TaskKey, list[RequestId]] = {}
+        self.job_waiters: dict[JobNumber, list[RequestId]] = {}
+        self.ended_jobs: deque[Job] = deque()
+        """In the order in which they ended: the oldest are pruned first."""
+
+        self.succeeded = 0
+        self.failed = 0
+        self.cancelled = 0
+        self.unsuccessful_attempts = 0
+        self.selection_seconds: list[float] = []
+        self.latency_seconds: list[float] = []
+
+        self.dirty: dict[Shape, ShapeQueue] = {}
+        """Shapes whose tasks or leases have changed: they are looked at once per event."""
+        self._entries: list[Entry] = []
+        self._effects: list[Effect] = []
+        self._advanced: dict[JobNumber, None] = {}
+
+    # Identifiers
+
+    def next_attempts(self, count: int) -> AttemptId:
+        """`count` fresh consecutive attempt ids; the first of them."""
+        first = self._counter + 1
+        self._counter += count
+        fenced(self.boot, self._counter)
+        return AttemptId(fenced(self.boot, first))
+
+    def next_request(self) -> RequestId:
+        self._request += 1
+        return RequestId(self._request)
+
+    # Effects
+
+    def record(self, entry: Entry) -> None:
+        self._entries.append(entry)
+
+    def emit(self, effect: Effect) -> None:
+        self._effects.append(effect)
+
+    def send(self, peer: PeerId, message: WorkMessage | ControlMessage) -> None:
+        self._effects.append(Send(peer, message))
+
+    def reply(self, request: RequestId, answer: object) -> None:
+        self._effects.append(Reply(request, answer))
+
+    def note(self, event: str, **fields: object) -> None:
+        self._effects.append(Note(event, fields))
+
+    def advance(self, job: Job) -> None:
+        self._advanced[job.number] = None
+
+    def take_effects(self) -> list[Effect]:
+        """The entries of one event are one record, ahead of all that it tells anybody."""
+        effects: list[Effect] = []
+        if self._entries:
+            effects.append(Record(self._entries))
+            self._entries = []
+        effects.extend(self._effects)
+        self._effects = []
+        if self._advanced:
+            effects.append(JobsAdvanced(list(self._advanced)))
+            self._advanced = {}
+        return effects
+
+    # Look-ups
+
+    def unix(self, now: float) -> float:
+        return now + self.unix_offset
+
+    def queue_of(self, shape: Shape) -> ShapeQueue:
+        queue = self.queues.get(shape)
+        if queue is None:
+            queue = self.queues[shape] = ShapeQueue(shape, len(self.queues))
+        return queue
+
+    def touch(self, queue: ShapeQueue) -> None:
+        self.dirty[queue.shape] = queue
+
+    def highest_ended(self, key: TaskKey) -> int:
+        history = self.histories.get(key)
+        return max(ended.attempt for ended in history) if history else 0
+
+    def counted(self, key: TaskKey) -> int:
+        history = self.histories.get(key)
+        return sum(ended.counts for ended in history) if history else 0
+
+    @property
+    def queued(self) -> int:
+        return sum(queue.all_waiting for queue in self.queues.values()) + len(self.backoff)

@@ -1,0 +1,180 @@
+"""The records of a scheduler's tables: workers, leases and attempts.
+
+A worker's record owns the attempts that are out with it and the leases held of it; a lease
+knows how many attempts are out under it, and an attempt its task's place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
+from mycel.core.jobs import Block, Job, TaskKey
+from mycel.core.messages import Wanted
+from mycel.core.queue import ShapeQueue
+from mycel.core.resources import Capabilities, Free
+from mycel.core.states import (
+    ATTEMPT,
+    LEASE,
+    TASK,
+    WORKER,
+    AttemptState,
+    AttemptStep,
+    LeaseState,
+    LeaseStep,
+    TaskState,
+    TaskStep,
+    WorkerState,
+    WorkerStep,
+)
+from mycel.core.work import Shape
+
+
+class Attempt:
+    __slots__ = (
+        "block",
+        "id",
+        "index",
+        "job",
+        "key",
+        "lease",
+        "number",
+        "started_at",
+        "state",
+        "task_state",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        attempt: AttemptId,
+        key: TaskKey,
+        block: Block,
+        index: int,
+        worker: Worker,
+        lease: Lease | None,
+        number: int,
+    ) -> None:
+        self.id = attempt
+        self.key = key
+        self.block = block
+        self.job: Job = block.job
+        self.index = index
+        self.worker = worker
+        self.lease = lease
+        self.number = number
+        self.started_at: float | None = None
+        self.state = AttemptState.ASSIGNED
+        self.task_state = TaskState.LEASED
+
+    def start(self, started_at: float) -> None:
+        self.state = ATTEMPT[self.state, AttemptStep.START]
+        if self.task_state is TaskState.LEASED:
+            self.task_state = TASK[self.task_state, TaskStep.START]
+        self.started_at = started_at
+
+    def end(self, step: AttemptStep, task_step: TaskStep) -> None:
+        self.state = ATTEMPT[self.state, step]
+        self.task_state = TASK[self.task_state, task_step]
+
+
+class Lease:
+    """A lease as its holder sees it."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        lease: LeaseId,
+        queue: ShapeQueue,
+        slots: int,
+        window: int,
+        now: float,
+        ends_at: float,
+        state: LeaseState = LeaseState.HELD,
+    ) -> None:
+        self.worker = worker
+        self.id = lease
+        self.queue = queue
+        self.slots = slots
+        self.window = window
+        self.state = state
+        self.ends_at = ends_at
+        self.held_since = now
+        self.idle_since = now
+        self.outstanding = 0
+        self.target_slots = slots
+        """While it yields: what is to be left."""
+        self.wanted: Wanted | None = None
+        self.unaccepted: deque[tuple[AttemptId, int, float]] = deque()
+        """(first, count, sent at) of assignments that nobody has confirmed yet."""
+
+    @property
+    def key(self) -> tuple[PeerId, LeaseId]:
+        return (self.worker.peer, self.id)
+
+    @property
+    def is_over(self) -> bool:
+        return self.state is LeaseState.OVER
+
+    def step(self, step: LeaseStep) -> None:
+        self.state = LEASE[self.state, step]
+
+
+class Asked:
+    """A request for a lease that has not been answered."""
+
+    __slots__ = ("queue", "request", "slots", "worker")
+
+    def __init__(self, request: RequestId, worker: Worker, queue: ShapeQueue, slots: int) -> None:
+        self.request = request
+        self.worker = worker
+        self.queue = queue
+        self.slots = slots
+
+
+class Worker:
+    """A worker as a scheduler sees it: a hint, until it grants a lease."""
+
+    def __init__(self, peer: PeerId, state: WorkerState) -> None:
+        self.peer = peer
+        self.state = state
+        self.boot = 0
+        self.name = ""
+        self.capabilities = Capabilities()
+        self.free = Free()
+        self.accepting = True
+        self.addresses: tuple[str, ...] = ()
+        self.software_version = ""
+        self.rtt_seconds: float | None = None
+        self.last_heard: float | None = None
+        self.missed = 0
+        self.leases: dict[LeaseId, Lease] = {}
+        self.attempts: dict[AttemptId, Attempt] = {}
+        """In the order in which they were sent: those in front may have started."""
+        self.asked: dict[Shape, Asked] = {}
+        self.ask_after: dict[Shape, float] = {}
+        self.obstacles: dict[Shape, str | None] = {}
+        self.slots_by_shape: dict[Shape, int] = {}
+        self.succeeded = 0
+        self.failed = 0
+        self.busy_seconds = 0.0
+
+    def step(self, step: WorkerStep) -> None:
+        self.state = WORKER[self.state, step]
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.state is WorkerState.HEALTHY
+
+    @property
+    def held_slots(self) -> int:
+        return sum(lease.slots for lease in self.leases.values())
+
+    @property
+    def success_rate(self) -> float | None:
+        total = self.succeeded + self.failed
+        return self.succeeded / total if total else None
+
+    @property
+    def avg_completion_seconds(self) -> float | None:
+        return self.busy_seconds / self.succeeded if self.succeeded else None

@@ -1,0 +1,278 @@
+"""Answers to reads: cut out of the tables, never stored per task."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mycel.core.errors import NotFound
+from mycel.core.events import (
+    ExplainTask,
+    ReadFigures,
+    ReadJob,
+    ReadLiveTasks,
+    ReadTask,
+    ReadWorkers,
+)
+from mycel.core.identifiers import JobId, task_id
+from mycel.core.jobs import Block, Job, TaskKey, task_key
+from mycel.core.matching import has_room, obstacle
+from mycel.core.states import TaskState, WorkerState
+from mycel.core.views import (
+    Explanation,
+    Figures,
+    JobView,
+    Obstacle,
+    TaskIsOver,
+    TaskView,
+    WorkerView,
+)
+from mycel.core.work import Shape
+
+from .state import State
+from .tables import Worker
+
+NAMES_SHOWN: Final = 5
+LIVE_TASKS_MAX: Final = 1000
+
+
+def job_view(job: Job) -> JobView:
+    return JobView(
+        job_id=job.id,
+        name=job.name,
+        user=job.user,
+        specification=job.specification,
+        state=job.shown_state.value,
+        closed=job.closed,
+        batches=len(job.blocks),
+        tasks=job.count,
+        queued=job.count - job.live - job.ended,
+        live=job.live,
+        succeeded=job.succeeded,
+        failed=job.failed,
+        cancelled=job.cancelled,
+        created_at=job.created_at,
+        ended_at=job.ended_at,
+    )
+
+
+class Views:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def read_task(self, event: ReadTask, now: float) -> None:
+        self._state.reply(event.request, self._task(event, now))
+
+    def read_live_tasks(self, event: ReadLiveTasks, now: float) -> None:
+        self._state.reply(event.request, self._live_tasks(event, now))
+
+    def explain_task(self, event: ExplainTask, now: float) -> None:
+        self._state.reply(event.request, self._explain(event, now))
+
+    def read_job(self, event: ReadJob, now: float) -> None:
+        job = self._state.job_ids.get(event.job_id)
+        missing = NotFound(f"there is no job {event.job_id}")
+        self._state.reply(event.request, missing if job is None else job_view(job))
+
+    def read_workers(self, event: ReadWorkers, now: float) -> None:
+        known = self._state.workers.values()
+        views = [self._worker_view(one) for one in known if one.state is not WorkerState.EXPECTED]
+        self._state.reply(event.request, views)
+
+    def read_figures(self, event: ReadFigures, now: float) -> None:
+        self._state.reply(event.request, self._figures())
+
+    def _task(self, event: ReadTask, now: float) -> TaskView | TaskIsOver | NotFound:
+        found = self._find(event.job_id, event.index)
+        if found is None:
+            return NotFound(f"there is no task {task_id(event.job_id, event.index)}")
+        job, block = found
+        if job.is_ended(block, event.index):
+            return TaskIsOver(job.id, event.index)
+        return self._task_view(job, event.index, now)
+
+    def _live_tasks(self, event: ReadLiveTasks, now: float) -> list[TaskView] | NotFound:
+        job = self._state.job_ids.get(event.job_id)
+        if job is None:
+            return NotFound(f"there is no job {event.job_id}")
+        last = min(event.first + min(event.limit, LIVE_TASKS_MAX), job.count)
+        views = []
+        for index in range(max(0, event.first), last):
+            block = job.block_of(index)
+            if block is not None and not job.is_ended(block, index):
+                views.append(self._task_view(job, index, now))
+        return views
+
+    def _find(self, job_id: JobId, index: int) -> tuple[Job, Block] | None:
+        job = self._state.job_ids.get(job_id)
+        block = job.block_of(index) if job is not None else None
+        return None if job is None or block is None else (job, block)
+
+    def _task_view(self, job: Job, index: int, now: float) -> TaskView:
+        state = self._state
+        key = task_key(job.number, index)
+        attempt = state.current.get(key)
+        due_at = state.backoff.due_at(key)
+        started_at = attempt.started_at if attempt is not None else None
+        return TaskView(
+            job_id=job.id,
+            index=index,
+            name=job.name,
+            user=job.user,
+            specification=job.specification,
+            state=TaskState.QUEUED.value if attempt is None else attempt.task_state.value,
+            reason="" if attempt is not None else self._reason(job.shape, key, now),
+            number=1 + state.counted(key) if attempt is None else attempt.number,
+            worker=None if attempt is None else attempt.worker.peer,
+            worker_name="" if attempt is None else attempt.worker.name,
+            created_at=job.created_at,
+            started_at=None if started_at is None else state.unix(started_at),
+            ended_attempts=list(state.histories.get(key, ())),
+            next_try_at=None if due_at is None else state.unix(due_at),
+        )
+
+    def _reason(self, shape: Shape, key: TaskKey, now: float) -> str:
+        state = self._state
+        if key in state.backoff:
+            return "backoff"
+        limit = state.settings.max_concurrent_tasks
+        if limit is not None and len(state.attempts) >= limit:
+            return "concurrency"
+        fits = any(
+            obstacle(shape, worker.capabilities) is None
+            for worker in state.workers.values()
+            if worker.state is not WorkerState.EXPECTED
+        )
+        return "capacity" if fits else "no_match"
+
+    # Why a task waits
+
+    def _explain(self, event: ExplainTask, now: float) -> Explanation | NotFound:
+        found = self._find(event.job_id, event.index)
+        if found is None:
+            return NotFound(f"there is no task {task_id(event.job_id, event.index)}")
+        job, block = found
+        if job.is_ended(block, event.index):
+            return self._explanation(job, event.index, "ended", "", "it has ended", [], None, None)
+        view = self._task_view(job, event.index, now)
+        if view.state != TaskState.QUEUED:
+            summary = f"it is {view.state} on {view.worker_name or view.worker}"
+            return self._explanation(job, event.index, view.state, "", summary, [], None, None)
+        obstacles = self._obstacles(job.shape)
+        due_at = self._state.backoff.due_at(task_key(job.number, event.index))
+        wait = None if due_at is None else max(0.0, due_at - now)
+        position = None
+        if wait is None:
+            position = self._state.queue_of(job.shape).position(block, event.index)
+        summary = self._summary(job.shape, view.reason, wait, position)
+        return self._explanation(
+            job, event.index, view.state, view.reason, summary, obstacles, position, wait
+        )
+
+    def _explanation(
+        self,
+        job: Job,
+        index: int,
+        state: str,
+        reason: str,
+        summary: str,
+        obstacles: list[Obstacle],
+        position: int | None,
+        wait: float | None,
+    ) -> Explanation:
+        known = sum(one.state is not WorkerState.EXPECTED for one in self._state.workers.values())
+        return Explanation(
+            job_id=job.id,
+            index=index,
+            state=state,
+            reason=reason,
+            summary=summary,
+            obstacles=obstacles,
+            position=position,
+            workers_known=known,
+            next_try_seconds=wait,
+        )
+
+    def _summary(self, shape: Shape, reason: str, wait: float | None, position: int | None) -> str:
+        if wait is not None:
+            return f"its last attempt failed; the next one starts in {wait:.1f} s"
+        if self._state.queue_of(shape).recovering:
+            return "the scheduler has restarted and waits for the workers that may run it already"
+        if reason == "concurrency":
+            return "max_concurrent_tasks of this scheduler are out"
+        if reason == "no_match":
+            known = len(self._state.workers)
+            if not known:
+                return "no worker has joined yet"
+            return f"no known worker can run it ({known} known); it waits for one that can"
+        ahead = "nothing of its kind" if not position else f"{position} of its kind"
+        return f"workers that can run it are busy; {ahead} is ahead of it"
+
+    def _obstacles(self, shape: Shape) -> list[Obstacle]:
+        """For each worker the first thing in the way, the same reasons together."""
+        grouped: dict[tuple[str, bool], list[str]] = {}
+        for worker in self._state.workers.values():
+            grouped.setdefault(self._in_the_way(shape, worker), []).append(
+                worker.name or worker.peer
+            )
+        rows = [
+            Obstacle(reason, temporary, sorted(names)[:NAMES_SHOWN], len(names))
+            for (reason, temporary), names in grouped.items()
+        ]
+        return sorted(rows, key=lambda row: (not row.temporary, row.reason))
+
+    @staticmethod
+    def _in_the_way(shape: Shape, worker: Worker) -> tuple[str, bool]:
+        if worker.state is WorkerState.EXPECTED:
+            return "it has not come back since the scheduler restarted", True
+        reason = obstacle(shape, worker.capabilities)
+        if reason is not None:
+            return reason, False
+        if worker.state is WorkerState.SUSPECT:
+            return "it has been silent and gets no new work", True
+        if worker.state is WorkerState.AWAY:
+            return "its connection is lost", True
+        if not worker.accepting:
+            return "it takes no new work", True
+        if not has_room(shape.requirements, worker.capabilities, worker.free):
+            return "it fits, and has no room now", True
+        return "it fits, and is being asked", True
+
+    # Workers and figures
+
+    def _worker_view(self, worker: Worker) -> WorkerView:
+        heard = worker.last_heard
+        return WorkerView(
+            peer=worker.peer,
+            name=worker.name,
+            state=worker.state.value,
+            accepting=worker.accepting,
+            capabilities=worker.capabilities,
+            free=worker.free,
+            running=len(worker.attempts),
+            leases=len(worker.leases),
+            slots=worker.held_slots,
+            success_rate=worker.success_rate,
+            avg_completion_seconds=worker.avg_completion_seconds,
+            last_seen_at=None if heard is None else self._state.unix(heard),
+            consecutive_failures=worker.missed,
+            rtt_seconds=worker.rtt_seconds,
+            addresses=worker.addresses,
+            software_version=worker.software_version,
+        )
+
+    def _figures(self) -> Figures:
+        state = self._state
+        workers = state.workers.values()
+        return Figures(
+            tasks_queued=state.queued,
+            tasks_live=len(state.attempts),
+            tasks_succeeded=state.succeeded,
+            tasks_failed=state.failed,
+            tasks_cancelled=state.cancelled,
+            attempts_ended_unsuccessfully=state.unsuccessful_attempts,
+            workers_known=len(workers),
+            workers_available=sum(one.is_healthy and one.accepting for one in workers),
+            workers_busy=sum(bool(one.attempts) for one in workers),
+            jobs_open=sum(job.state is None for job in state.jobs.values()),
+            leases_held=sum(len(one.leases) for one in workers),
+        )

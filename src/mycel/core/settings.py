@@ -1,0 +1,66 @@
+"""What can be set of the machines. Durations are seconds; a comment says what each is for."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
+    enable_retries: bool = True
+    max_attempts: int = 3
+    max_retries: int = 3
+    backoff: str = "exponential"
+    backoff_base: float = 2.0
+    backoff_max: float = 60.0
+    retry_on_timeout: bool = True
+    retry_on_worker_failure: bool = True
+
+
+class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    lease_seconds: float = 15.0
+    """How long a lease lives after the worker's clock reading that renewed it."""
+    health_check_timeout: float = 5.0
+    """An assignment unacknowledged for so long is withdrawn; a dial is tried again."""
+    max_consecutive_failures: int = 3
+    """So many notices of silence, and a worker is dead."""
+    max_concurrent_tasks: int | None = None
+    """Assignments sent and unfinished; None is bounded by leases alone."""
+    max_queued_tasks: int = 1_000_000
+    max_batch_tasks: int = 10_000
+    retry: RetrySettings = RetrySettings()
+    task_timeout: float | None = None
+    """For tasks that name none of their own."""
+    model_task_timeout: float = 300.0
+
+    idle_lease_seconds: float = 30.0
+    """A lease that nobody else wants is kept so long without work."""
+    lease_hold_seconds: float = 0.1
+    """A lease is not given up for another shape sooner, or quick tasks of two shapes would
+    spend their time negotiating."""
+    request_seconds: float = 2.0
+    """An unanswered request for a lease is forgotten."""
+    ask_again_seconds: float = 0.5
+    """After a no, that worker is not asked again for that shape sooner, unless it has news."""
+    careful_seconds: float = 10.0
+    """After a worker was lost, its shapes' prefetch is one for so long."""
+    retention_seconds: float = 7 * 86400.0
+    """Finished jobs are kept so long…"""
+    retention_tasks: int = 1_000_000
+    """…and so many tasks of theirs at the most."""
+    away_seconds: float = 10.0
+    """A worker without leases that has lost its link is forgotten."""
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    lease_seconds: float = 15.0
+    collect_seconds: float = 0.02
+    """Requests that do not fit are collected for so long, and then ranked."""
+    spool_after_seconds: float = 1.0
+    """An outcome unacknowledged for so long goes to disk."""
+    prefetch_seconds: float = 0.005
+    """So much work waits in each lane."""
+    prefetch_overhead_seconds: float = 30e-6
+    """What a task costs besides its own duration; bounds the prefetch of no-ops."""
+    prefetch_max: int = 256
+    """Per lane."""
+    long_seconds: float = 0.05

@@ -1,0 +1,136 @@
+"""What a scheduler answers to reads: live state, cut out of its tables at one moment."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .identifiers import JobId, PeerId
+from .jobs import Specification
+from .journal import AttemptEnded
+from .resources import Capabilities, Free
+
+
+class TaskView(msgspec.Struct, frozen=True):
+    """A task that has not ended."""
+
+    job_id: JobId
+    index: int
+    name: str
+    user: str
+    specification: Specification
+    state: str
+    reason: str
+    """Why it waits: dependency, backoff, no_match, capacity, concurrency; else empty."""
+    number: int
+    """Of the attempt under way or, while it waits, of the next one."""
+    worker: PeerId | None
+    worker_name: str
+    created_at: float
+    started_at: float | None
+    ended_attempts: list[AttemptEnded]
+    next_try_at: float | None
+    """Unix time, while it backs off."""
+
+
+class TaskIsOver(msgspec.Struct, frozen=True):
+    """The task has ended: the store has it."""
+
+    job_id: JobId
+    index: int
+
+
+class JobView(msgspec.Struct, frozen=True):
+    job_id: JobId
+    name: str
+    user: str
+    specification: Specification
+    state: str
+    closed: bool
+    batches: int
+    tasks: int
+    queued: int
+    live: int
+    """Leased or running."""
+    succeeded: int
+    failed: int
+    cancelled: int
+    created_at: float
+    ended_at: float | None
+
+
+class BatchView(msgspec.Struct, frozen=True):
+    """A batch that was taken in, now or before."""
+
+    job_id: JobId
+    batch: int
+    first: int
+    count: int
+    again: bool
+    """It had come before; nothing was changed."""
+
+
+class SubmittedView(msgspec.Struct, frozen=True):
+    job: JobView
+    again: bool
+    """The same id or key with the same body had come before."""
+
+
+class WorkerView(msgspec.Struct, frozen=True):
+    peer: PeerId
+    name: str
+    state: str
+    """healthy, suspect, away, expected"""
+    accepting: bool
+    capabilities: Capabilities
+    free: Free
+    running: int
+    """Attempts of this scheduler that are out with it."""
+    leases: int
+    slots: int
+    success_rate: float | None
+    avg_completion_seconds: float | None
+    last_seen_at: float | None
+    consecutive_failures: int
+    rtt_seconds: float | None
+    addresses: tuple[str, ...]
+    software_version: str
+
+
+class Obstacle(msgspec.Struct, frozen=True):
+    """Why these workers do not run the task now."""
+
+    reason: str
+    temporary: bool
+    """It fits, and has no room or health at the moment."""
+    workers: list[str]
+    """Names, at most a few."""
+    count: int
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    job_id: JobId
+    index: int
+    state: str
+    reason: str
+    summary: str
+    obstacles: list[Obstacle]
+    position: int | None
+    """How many tasks of its shape are ahead of it, while it waits."""
+    workers_known: int
+    next_try_seconds: float | None
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """For metrics and statistics."""
+
+    tasks_queued: int
+    tasks_live: int
+    tasks_succeeded: int
+    tasks_failed: int
+    tasks_cancelled: int
+    attempts_ended_unsuccessfully: int
+    workers_known: int
+    workers_available: int
+    workers_busy: int
+    jobs_open: int
+    leases_held: int

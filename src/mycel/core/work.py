@@ -1,0 +1,83 @@
+"""What a task runs, and what makes two tasks the same to a provider."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .identifiers import AttemptId
+from .resources import Pairs, Requirements
+
+DEFAULT_USER = "owner"
+
+
+class Work(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the tasks of one job have in common: everything but their arguments.
+
+    `driver` says which of the other fields count: `process` runs `command`, `python` calls
+    `function`, `container` runs `command` in `image`, `model` gives `input` to `model`.
+    """
+
+    driver: str
+    command: tuple[str, ...] = ()
+    function: str = ""
+    """`module:function`"""
+    image: str = ""
+    model: str = ""
+    input: bytes = b""
+    """JSON, for `model`."""
+    parameters: bytes = b""
+    """JSON, for `model`."""
+    env: Pairs = ()
+    timeout_seconds: float | None = None
+
+
+class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tasks of one shape are interchangeable to a provider: a lease is for one shape."""
+
+    driver: str
+    requirements: Requirements = Requirements()
+    model: str = ""
+    image: str = ""
+    environment: Pairs = ()
+    user: str = DEFAULT_USER
+    priority: int = 0
+    sandbox: str = ""
+
+
+class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a job says of its own retries; it may lower the limits, not raise them."""
+
+    max_attempts: int | None = None
+    on_error: bool = False
+    """A non-zero exit or an exception is worth another attempt."""
+
+
+def shape_of(work: Work, requirements: Requirements, user: str, priority: int) -> Shape:
+    # A process brings its environment along; a warm interpreter was started with one.
+    environment = work.env if work.driver == "python" else ()
+    return Shape(
+        driver=work.driver,
+        requirements=requirements,
+        model=work.model,
+        image=work.image,
+        environment=environment,
+        user=user,
+        priority=priority,
+    )
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One attempt, as a driver gets it."""
+
+    attempt: AttemptId
+    task_id: str
+    job_id: str
+    number: int
+    """The attempt's number as users see it: 1, 2, …"""
+    user: str
+    work: Work
+    arguments: bytes
+    """JSON: a list is positional arguments, an object is named ones; empty is none.
+
+    For `process`: a list is appended to the command; an object fills `{name}` in it.
+    """

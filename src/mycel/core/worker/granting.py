@@ -1,0 +1,115 @@
+"""How a worker answers requests for leases.
+
+It grants at once what fits. What does not fit now is collected for at most 20 ms and ranked by
+priority, while the holders of leases in the way are told that they are wanted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mycel.core.identifiers import LaneId, LeaseId, PeerId, fenced
+from mycel.core.matching import obstacle
+from mycel.core.messages import Load, Offer, Request, Wanted
+from mycel.core.resources import SLOTS_MAX
+
+from .tables import Grant, Lane, OpenRequest
+
+if TYPE_CHECKING:
+    from .machine import WorkerMachine
+
+
+class Granting:
+    def __init__(self, machine: WorkerMachine) -> None:
+        self._machine = machine
+        self._open: list[OpenRequest] = []
+        self._leases = 0
+        self._lanes = 0
+        self.changed = False
+        """What is free has changed since it was last told."""
+
+    def requested(self, peer: PeerId, request: Request, now: float) -> None:
+        machine = self._machine
+        if machine.draining:
+            self._refuse(peer, request, "it is stopping")
+            return
+        reason = obstacle(request.shape, machine.capabilities)
+        if reason is not None:
+            self._refuse(peer, request, reason)
+            return
+        if not self._try(peer, request, now):
+            answer_by = now + machine.settings.collect_seconds
+            self._open.append(OpenRequest(peer, request, answer_by))
+            machine.watch("collect", None, self._open[0].answer_by)
+            self._tell_wanted(peer, request)
+
+    def settle(self, now: float) -> None:
+        """After every event: what has become free goes to those who wait, and is told."""
+        if not self.changed:
+            return
+        self._open.sort(key=lambda one: (-one.request.shape.priority, one.answer_by))
+        self._open = [one for one in self._open if not self._try(one.scheduler, one.request, now)]
+        self.changed = False
+        self._tell_load()
+
+    def answer_late(self, now: float) -> None:
+        late = [one for one in self._open if one.answer_by <= now]
+        self._open = [one for one in self._open if one.answer_by > now]
+        for one in late:
+            self._refuse(one.scheduler, one.request, "it has no room now")
+        if self._open:
+            due = min(one.answer_by for one in self._open)
+            self._machine.watch("collect", None, due)
+
+    def forget(self, peer: PeerId) -> None:
+        self._open = [one for one in self._open if one.scheduler != peer]
+
+    def _try(self, peer: PeerId, request: Request, now: float) -> bool:
+        machine = self._machine
+        lanes: list[Lane] = []
+        while len(lanes) < min(request.slots, SLOTS_MAX):
+            booking = machine.ledger.book(request.shape.requirements)
+            if booking is None:
+                break
+            self._lanes += 1
+            lanes.append(Lane(LaneId(self._lanes), booking))
+        if not lanes:
+            return False
+        self._leases += 1
+        lease = LeaseId(fenced(machine.boot, self._leases))
+        ends_at = now + machine.settings.lease_seconds
+        grant = Grant(lease, peer, request.shape, lanes, ends_at)
+        machine.grants[lease] = grant
+        machine.watch("grant", lease, ends_at)
+        self.changed = True
+        window = grant.window(machine.settings)
+        machine.send(
+            peer,
+            Offer(
+                request.request,
+                True,
+                lease=lease,
+                slots=len(lanes),
+                window=window,
+                clock=now,
+            ),
+        )
+        return True
+
+    def _refuse(self, peer: PeerId, request: Request, reason: str) -> None:
+        self._machine.send(peer, Offer(request.request, False, reason))
+
+    def _tell_wanted(self, peer: PeerId, request: Request) -> None:
+        for grant in self._machine.grants.values():
+            same = grant.scheduler == peer and grant.shape == request.shape
+            if grant.is_open and not same:
+                ours = grant.scheduler == peer
+                priority = request.shape.priority
+                wanted = Wanted(grant.id, request.slots, priority, ours)
+                self._machine.send(grant.scheduler, wanted)
+
+    def _tell_load(self) -> None:
+        machine = self._machine
+        load = Load(machine.ledger.free, len(machine.held), not machine.draining)
+        for record in machine.schedulers.values():
+            machine.send(record.peer, load)

@@ -1,0 +1,270 @@
+"""The processes of the spawn helper: each with a process group of its own.
+
+    spawned ─ exits ─▶ the rest of its group gets SIGKILL ─ group is gone ─▶ ended
+       └── stop: SIGTERM to the group, after the grace SIGKILL ──▲
+
+The leader is reaped only after its group was killed: as long as it is a zombie, no stranger
+can get its number. A process that leaves its group (setsid) escapes this; it is killed when
+the helper ends or has nothing else to do (`kill_strays`), since the helper adopts orphans.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import select
+import signal
+import termios
+import time
+from collections.abc import Callable
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from .interpreter_output import HeadAndTail
+from .interpreter_records import clock
+
+QUIET_SECONDS: Final = 0.002
+"""So long a pipe's own buffer takes the output: who ends sooner costs no epoll entries."""
+GROUP_POLL_SECONDS: Final = 0.001
+GROUP_GONE_SECONDS: Final = 5.0
+"""A process that survives SIGKILL for longer hangs in the kernel: there is no use in waiting."""
+PIPE_BYTES_MAX: Final = 1 << 20
+READ_BYTES: Final = 1 << 16
+IGNORED_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+DEFAULT_SIGNALS: Final = (*IGNORED_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ)
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+class Watch:
+    """One epoll and one heap of timers."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Callable[[], None]] = {}
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._later: list[Callable[[], None]] = []
+
+    def register(self, descriptor: int, handler: Callable[[], None]) -> None:
+        self._epoll.register(descriptor, select.EPOLLIN)
+        self._handlers[descriptor] = handler
+
+    def want_write(self, descriptor: int, wanted: bool) -> None:
+        self._epoll.modify(descriptor, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
+
+    def unregister(self, descriptor: int) -> None:
+        # Explicitly, not by close alone: a child between fork and exec still holds it.
+        self._epoll.unregister(descriptor)
+        del self._handlers[descriptor]
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> None:
+        heappush(self._timers, (when, next(self._numbers), callback))
+
+    def call_later(self, callback: Callable[[], None]) -> None:
+        """After this turn's events. Whatever opens descriptors belongs here: one that was
+        closed in this turn may still have an event in it, which its successor must not get."""
+        self._later.append(callback)
+
+    def turn(self) -> None:
+        if self._later:
+            timeout = 0.0
+        elif self._timers:
+            timeout = max(self._timers[0][0] - clock(), 0.0)
+        else:
+            timeout = -1.0
+        for descriptor, _ in self._epoll.poll(timeout):
+            handler = self._handlers.get(descriptor)
+            if handler is not None:
+                handler()
+        if self._timers:
+            now = clock()
+            while self._timers and self._timers[0][0] <= now:
+                heappop(self._timers)[2]()
+        later, self._later = self._later, []
+        for callback in later:
+            callback()
+
+
+class Child:
+    """A process that runs, and its group."""
+
+    def __init__(
+        self,
+        watch: Watch,
+        process_id: int,
+        pipes: list[tuple[int, HeadAndTail]],
+        on_end: Callable[[Child], None],
+    ) -> None:
+        self._watch = watch
+        self._pipes = pipes
+        self._watched_pipes = False
+        self._on_end = on_end
+        self._stopping = False
+        self.process_id = process_id
+        self.started_at = clock()
+        self.ended_at = 0.0
+        self.exit_code = 0
+        self.alive = True
+        self._process_descriptor = os.pidfd_open(process_id)
+        watch.register(self._process_descriptor, self._exited)
+
+    def watch_output(self) -> None:
+        """From now on its output is read while it runs."""
+        if self._watched_pipes or not self.alive:
+            return
+        self._watched_pipes = True
+        for descriptor, kept in self._pipes:
+            self._watch.register(descriptor, partial(self._read, descriptor, kept))
+
+    def stop(self, grace_seconds: float) -> None:
+        """Asked again without grace, it does not wait for the end of the first."""
+        if grace_seconds <= 0:
+            self.kill()
+        elif self.alive and not self._stopping:
+            self._stopping = True
+            self.signal_group(signal.SIGTERM)
+            self._watch.call_at(clock() + grace_seconds, self.kill)
+
+    def kill(self) -> None:
+        if self.alive:
+            self.signal_group(signal.SIGKILL)
+
+    def signal_group(self, number: int) -> bool:
+        """Whether there is such a group that we may signal."""
+        try:
+            os.killpg(self.process_id, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def output(self) -> list[bytes]:
+        return [kept.take() for _, kept in self._pipes]
+
+    def _read(self, descriptor: int, kept: HeadAndTail) -> None:
+        data = os.read(descriptor, READ_BYTES)
+        if data:
+            kept.write(data)
+        else:
+            self._watch.unregister(descriptor)
+            os.close(descriptor)
+            self._pipes = [(-1 if d == descriptor else d, k) for d, k in self._pipes]
+
+    def _exited(self) -> None:
+        self._watch.unregister(self._process_descriptor)
+        os.close(self._process_descriptor)
+        self.signal_group(signal.SIGKILL)
+        _, status = os.waitpid(self.process_id, 0)
+        code = os.waitstatus_to_exitcode(status)
+        self.exit_code = code if code >= 0 else 128 - code
+        self.alive = False
+        self.ended_at = clock()
+        self._end_with_the_group()
+
+    def _end_with_the_group(self) -> None:
+        if self.signal_group(0) and clock() - self.ended_at < GROUP_GONE_SECONDS:
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-self.process_id, os.WNOHANG)[0]:
+                    pass  # orphans of the group, which the helper has adopted
+            if self.signal_group(0):
+                self._watch.call_at(clock() + GROUP_POLL_SECONDS, self._end_with_the_group)
+                return
+        for descriptor, kept in self._pipes:
+            if descriptor >= 0:
+                if self._watched_pipes:
+                    self._watch.unregister(descriptor)
+                _drain(descriptor, kept)
+                os.close(descriptor)
+        self._on_end(self)
+
+
+def _drain(descriptor: int, kept: HeadAndTail) -> None:
+    """Reads what is there, and no more: somebody who escaped may still hold the other end."""
+    drained = 0
+    while drained < PIPE_BYTES_MAX:
+        waiting = int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0"), "little")
+        if not waiting:
+            return
+        kept.write(os.read(descriptor, waiting))
+        drained += waiting
+
+
+def spawn(
+    watch: Watch,
+    path: str,
+    command: list[str] | tuple[str, ...],
+    environment: dict[str, str],
+    output_limits: tuple[int, ...],
+    on_end: Callable[[Child], None],
+    descriptors: tuple[tuple[int, int], ...] = (),
+) -> Child:
+    """Starts a process in a session of its own, in our current folder: posix_spawn knows no
+    working folder, and with one thread, ours will do.
+
+    `output_limits`: how much to keep of standard output and error; one limit for both together.
+    `descriptors`: which of ours it gets under which number.
+    Raises OSError or ValueError if it cannot be started.
+    """
+    with contextlib.ExitStack() as on_failure, contextlib.ExitStack() as always:
+        pipes = []
+        for limit in output_limits:
+            reading, writing = os.pipe()
+            on_failure.callback(os.close, reading)
+            always.callback(os.close, writing)
+            pipes.append((reading, writing, HeadAndTail(limit)))
+        process_id = os.posix_spawn(
+            path,
+            command,
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, pipes[0][1], 1),
+                (os.POSIX_SPAWN_DUP2, pipes[-1][1], 2),
+                *((os.POSIX_SPAWN_DUP2, ours, theirs) for ours, theirs in descriptors),
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=DEFAULT_SIGNALS,
+        )
+        on_failure.callback(_kill_unwatched, process_id)
+        kept = [(reading, output) for reading, _, output in pipes]
+        child = Child(watch, process_id, kept, on_end)
+        on_failure.pop_all()
+    return child
+
+
+def _kill_unwatched(process_id: int) -> None:
+    os.killpg(process_id, signal.SIGKILL)
+    os.waitpid(process_id, 0)
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of its descendants' orphans, instead of process 1."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def kill_strays() -> None:
+    """Kills and reaps every child. Only for when no child is known any more."""
+    deadline = clock() + 1.0
+    while clock() < deadline:
+        children = _children()
+        if not children:
+            return
+        for process_id in children:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process_id, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(GROUP_POLL_SECONDS)
+
+
+def _children() -> list[int]:
+    try:
+        listing = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    except OSError:  # a kernel without it: then strays are not found
+        return []
+    return [int(word) for word in listing.split()]

@@ -1,0 +1,78 @@
+# ruff: noqa: PTH102, PTH103, PTH104, PTH106, PTH108, PTH208
+# pathlib costs more than the calls it wraps, here once per task
+"""Removing working folders: at once what is small, in a process what is not."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from typing import Final
+
+ENTRIES_AT_ONCE: Final = 100
+
+
+class Folders:
+    """Makes and removes folders for a single-threaded process that must not stall."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+        self._removals: set[int] = set()
+
+    def make(self, path: str) -> None:
+        try:
+            os.mkdir(path, 0o700)
+        except FileNotFoundError:
+            os.makedirs(path, 0o700)
+        except FileExistsError:
+            self._remove_slowly(path)
+            os.mkdir(path, 0o700)
+
+    def remove(self, path: str) -> None:
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            return
+        except OSError:
+            if not _emptied(path):
+                self._remove_slowly(path)
+
+    def is_clean(self, path: str) -> bool:
+        """Whether the folder can serve again as if it were new."""
+        try:
+            return not os.listdir(path)
+        except OSError:
+            return False
+
+    def reap(self) -> None:
+        for process_id in list(self._removals):
+            if os.waitpid(process_id, os.WNOHANG)[0]:
+                self._removals.discard(process_id)
+
+    @property
+    def removing(self) -> bool:
+        return bool(self._removals)
+
+    def _remove_slowly(self, path: str) -> None:
+        """Out of the way at once, by its new name; gone a little later."""
+        doomed = f"{path}.removed-{os.getpid()}-{next(self._numbers)}"
+        try:
+            os.rename(path, doomed)
+        except OSError:
+            doomed = path
+        self._removals.add(
+            os.posix_spawn("/bin/rm", ("rm", "-rf", "--", doomed), os.environ, setsid=True)
+        )
+
+
+def _emptied(path: str) -> bool:
+    """Removes a folder of a few files; False if it is more than that."""
+    try:
+        with os.scandir(path) as entries:
+            for number, entry in enumerate(entries):
+                if number >= ENTRIES_AT_ONCE or entry.is_dir(follow_symlinks=False):
+                    return False
+                os.unlink(entry.path)
+        os.rmdir(path)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,352 @@
+# ruff: noqa: PTH100, PTH120
+# pathlib would double the imports of this small program
+"""The program of a warm interpreter: runs the calls of `python` tasks, one after another.
+
+Started by its path, with the standard library only and few imports, so that it starts fast,
+stays small, and shows the user's code a clean `sys.path`: the working folder, then the
+environment. Two threads share the work:
+
+    worker ══socket══▶ reader thread ──batches──▶ main thread: runs module:function
+       ▲                    │ started, returned,        │
+       │                    │ withdrawn                 ▼
+       ╚════════════════════╧══════════◀════ results, in the memory until they are sent
+
+* A call is claimed by taking its attempt out of `waiting`, which only one thread can do: the
+  main thread to run it, the reader to withdraw it or to give it back.
+* Results wait to be sent together, but not long: see `_Results`. They wait in memory that
+  the worker can read after a crash, beside the attempt that runs; so a crash costs exactly
+  the task that crashed, not those that ended just before it.
+* The worker is trusted, so its frames are marshal, the cheapest to read. What the interpreter
+  sends is made by user code as far as the worker knows: fixed records, checked there.
+
+A value must be JSON in the strict sense: NaN and infinities are errors, since half of all
+readers refuse them. Output of subprocesses is not captured, only what goes through
+`sys.stdout` and `sys.stderr`.
+"""
+
+from __future__ import annotations
+
+import _thread
+import json
+import marshal
+import mmap
+import os
+import select
+import struct
+import sys
+from _queue import SimpleQueue
+
+if not __package__:
+    # Started by its path: its neighbours are found through a package of a name that no user
+    # has, so that neither `sys.path` nor the names of the user's modules are touched.
+    __package__ = "_mycel_interpreter"
+    sys.modules[__package__] = type(sys)(__package__)
+    sys.modules[__package__].__path__ = [os.path.dirname(os.path.abspath(__file__))]
+
+from .interpreter_calls import BadFunction, WorkingFolder, describe, resolve
+from .interpreter_output import CapturedOutput
+from .interpreter_records import (
+    DOOMED,
+    FRAME,
+    LENGTH_BYTES,
+    MEMORY_BYTES,
+    NO_EXIT_CODE,
+    RESULT,
+    RESULTS,
+    RESULTS_OFFSET,
+    RETURNED,
+    RUN_BATCH,
+    STARTED,
+    STARTED_AT,
+    WITHDRAW,
+    WITHDRAWN,
+    clock,
+)
+
+TYPE_CHECKING = False
+"""As in `typing`, whose import a small program is spared."""
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Call = tuple[int, int, str, bytes]
+    """attempt, number, task id, arguments as JSON"""
+    Batch = tuple[str, str, list[Call]]
+    """function, job id, calls"""
+
+FLUSH_SECONDS = 0.002
+
+
+class _Results:
+    """Sends results in batches. One waits at most until
+
+    * the batch is through, 2 ms have passed since the last flush, or 64 KiB are full (the
+      main thread, between two calls), or
+    * the next call has run for `long_seconds` (the reader thread).
+    """
+
+    def __init__(self, socket: int, memory: mmap.mmap) -> None:
+        self._socket = socket
+        self._memory = memory
+        self._lock = _thread.allocate_lock()
+        self._used = 0
+        self.flushed_at = 0.0
+
+    def add(self, record: bytes) -> None:
+        with self._lock:
+            end = RESULTS_OFFSET + self._used + len(record)
+            if end > MEMORY_BYTES:
+                self._flush()
+                if len(record) > MEMORY_BYTES - RESULTS_OFFSET:
+                    self._write(RESULTS, record)
+                    return
+                end = RESULTS_OFFSET + len(record)
+            self._memory[end - len(record) : end] = record
+            self._used += len(record)
+            self._memory[4:8] = self._used.to_bytes(4, "little")
+
+    def flush(self, now: float) -> None:
+        self.flushed_at = now
+        with self._lock:
+            self._flush()
+
+    def send(self, kind: int, payload: bytes) -> None:
+        """Never overtakes a result."""
+        with self._lock:
+            self._flush()
+            self._write(kind, payload)
+
+    def _flush(self) -> None:
+        if self._used:
+            end = RESULTS_OFFSET + self._used
+            self._write(RESULTS, self._memory[RESULTS_OFFSET:end])
+            self._used = 0
+            self._memory[4:8] = b"\0\0\0\0"
+
+    def _write(self, kind: int, payload: bytes) -> None:
+        data = FRAME.pack(len(payload), kind) + payload
+        sent = os.write(self._socket, data)
+        while sent < len(data):
+            sent += os.write(self._socket, memoryview(data)[sent:])
+
+
+class Interpreter:
+    def __init__(
+        self, socket: int, memory: int, folder: str, output_max: int, value_max: int, long: float
+    ) -> None:
+        self._socket = socket
+        self._memory = mmap.mmap(memory, MEMORY_BYTES)
+        os.close(memory)
+        self._results = _Results(socket, self._memory)
+        self._folder = WorkingFolder(folder)
+        self._value_max = value_max
+        self._long_seconds = long
+        self._process_id = os.getpid()
+        self._batches: SimpleQueue[Batch] = SimpleQueue()
+        self._waiting: dict[int, bool] = {}
+        self._running = 0
+        self._running_since = 0.0
+        self._doomed = False
+        self._functions: dict[str, Callable[..., object]] = {}
+        self._decode = json.JSONDecoder().decode
+        self._encode = json.JSONEncoder(
+            allow_nan=False, ensure_ascii=False, separators=(",", ":")
+        ).encode
+        self._stdout = CapturedOutput("stdout", output_max)
+        self._stderr = CapturedOutput("stderr", output_max)
+
+    def run(self) -> None:
+        self._memory[0:4] = b"\1\0\0\0"
+        _thread.start_new_thread(self._read_for_ever, ())
+        while True:
+            self._run_batch(*self._batches.get())
+
+    # ── the main thread ──
+
+    def _run_batch(self, function: str, job_id: str, calls: list[Call]) -> None:
+        results = self._results
+        os.environ["MYCEL_JOB_ID"] = job_id
+        number_before = 0
+        now = clock()
+        for attempt, number, task_id, arguments in calls:
+            # First say that it runs, then claim it: the other way round there would be a
+            # moment in which a kill finds it neither waiting nor running.
+            self._running_since = now
+            self._running = attempt
+            self._memory[8:24] = STARTED_AT.pack(attempt, now)
+            if self._waiting.pop(attempt, None) is not None:
+                os.environ["MYCEL_TASK_ID"] = task_id
+                if number != number_before:
+                    os.environ["MYCEL_ATTEMPT"] = str(number)
+                    number_before = number
+                record, now = self._run_call(function, attempt, arguments, now)
+                # Before its result is out, lest what the worker sends next be taken to
+                # wait behind it. In the memory it stays: there results count first.
+                self._running = 0
+                results.add(record)
+                if now - results.flushed_at > FLUSH_SECONDS:
+                    results.flush(now)
+        self._running = 0
+        self._memory[8:16] = b"\0\0\0\0\0\0\0\0"
+        # Even with more batches at hand: results that wait could be what lets the worker
+        # send the next one.
+        results.flush(now)
+
+    def _run_call(
+        self, name: str, attempt: int, arguments: bytes, started_at: float
+    ) -> tuple[bytes, float]:
+        value = error = b""
+        exit_code = NO_EXIT_CODE
+        try:
+            function = self._functions.get(name)
+            if function is None:
+                function = self._functions[name] = resolve(name)
+            result = self._call(function, arguments)
+            value = b"null" if result is None else self._encoded(name, result)
+        except SystemExit as end:
+            code = end.code
+            exit_code = code & 0xFF if isinstance(code, int) else int(code is not None)
+            error = f"SystemExit: {name!r} called sys.exit({code!r})".encode()
+        except BaseException as failure:  # noqa: BLE001 - the edge that owns the user's code
+            error = describe(failure).encode("utf-8", "backslashreplace")
+        if os.getpid() != self._process_id:
+            os._exit(0)  # a fork inside the task came back out of it: it must not go on
+        self._folder.tidy()
+        ended_at = clock()
+        stdout = self._stdout.take()
+        stderr = self._stderr.take()
+        header = RESULT.pack(
+            attempt,
+            started_at,
+            ended_at,
+            1 if error else 0,
+            exit_code,
+            len(value),
+            len(error),
+            len(stdout),
+            len(stderr),
+        )
+        return header + value + error + stdout + stderr, ended_at
+
+    def _call(self, function: Callable[..., object], arguments: bytes) -> object:
+        if not arguments:
+            return function()
+        given = self._decode(arguments.decode())
+        if type(given) is list:
+            return function(*given)
+        if type(given) is dict:
+            return function(**given)
+        raise BadFunction(f"arguments must be a JSON list or object, not {arguments[:80]!r}")
+
+    def _encoded(self, name: str, result: object) -> bytes:
+        try:
+            value = self._encode(result).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadFunction(
+                f"the result of {name!r} is not JSON: {error}; "
+                "return numbers, text, lists, dictionaries, true, false or nothing"
+            ) from None
+        if len(value) > self._value_max:
+            raise BadFunction(
+                f"the result of {name!r} has {len(value)} bytes as JSON, more than the limit "
+                f"of {self._value_max}: write it to a file, and return where it is"
+            )
+        return value
+
+    # ── the reader thread ──
+
+    def _read_for_ever(self) -> None:
+        try:
+            self._read()
+        finally:
+            # The worker is gone or has closed us: whatever runs, nobody waits for it.
+            os._exit(0)
+
+    def _read(self) -> None:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        buffer = bytearray()
+        reported = 0
+        while True:
+            # In this order: the main thread says what runs before it claims it, so that
+            # whoever finds nothing waiting sees what was claimed last.
+            nothing_waits = not self._waiting
+            running = self._running
+            if (nothing_waits and not running) or running == reported != 0:
+                wait = None
+            else:
+                wait = max(self._running_since + self._long_seconds - clock(), 0.001) * 1000
+            if poll.poll(wait):
+                data = os.read(self._socket, 1 << 20)
+                if not data:
+                    return
+                buffer += data
+                self._take_frames(buffer)
+            running = self._running
+            if running and running != reported and self._is_long(running):
+                reported = running
+                started = STARTED_AT.pack(running, self._running_since)
+                self._results.send(STARTED, started)
+            if self._doomed or (running and running == reported):
+                self._give_back()
+
+    def _is_long(self, running: int) -> bool:
+        since = self._running_since
+        return clock() - since >= self._long_seconds and self._running == running
+
+    def _take_frames(self, buffer: bytearray) -> None:
+        while len(buffer) >= LENGTH_BYTES:
+            end = LENGTH_BYTES + int.from_bytes(buffer[:LENGTH_BYTES], "little")
+            if len(buffer) < end:
+                return
+            kind, content = marshal.loads(buffer[LENGTH_BYTES:end])  # noqa: S302 - the worker's
+            del buffer[:end]
+            if kind == RUN_BATCH:
+                waiting = self._waiting
+                for call in content[2]:
+                    waiting[call[0]] = True
+                self._batches.put(content)
+            elif kind == WITHDRAW:
+                self._withdraw(content)
+            else:
+                self._doom(content)
+
+    def _withdraw(self, attempts: list[int]) -> None:
+        withdrawn = [a for a in attempts if self._waiting.pop(a, None) is not None]
+        if withdrawn:
+            self._results.send(WITHDRAWN, struct.pack(f"<{len(withdrawn)}Q", *withdrawn))
+
+    def _doom(self, attempt: int) -> None:
+        """Asks to be killed with this attempt, once nothing else can start any more."""
+        if self._waiting.pop(attempt, None) is not None:
+            self._results.send(WITHDRAWN, struct.pack("<Q", attempt))
+            return
+        if self._running != attempt:
+            return
+        self._give_back()
+        if self._running == attempt:
+            self._doomed = True
+            self._results.send(DOOMED, struct.pack("<Q", attempt))
+
+    def _give_back(self) -> None:
+        returned = []
+        while self._waiting:
+            try:
+                returned.append(self._waiting.popitem()[0])
+            except KeyError:  # the main thread was faster
+                break
+        if returned:
+            returned.reverse()
+            self._results.send(RETURNED, struct.pack(f"<{len(returned)}Q", *returned))
+
+
+def main() -> None:
+    socket, memory = int(sys.argv[1]), int(sys.argv[2])
+    folder, output_max, value_max, long_seconds = sys.argv[3:7]
+    os.set_inheritable(socket, False)
+    sys.argv[:] = [""]
+    sys.path.insert(0, folder)
+    Interpreter(socket, memory, folder, int(output_max), int(value_max), float(long_seconds)).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+# ruff: noqa: PTH103, PTH108, PTH116, PTH118, PTH120
+# pathlib would double the imports of a small program
+"""What surrounds a call in an interpreter: its function, its folder, its error as text.
+
+The interpreter imports this: the standard library only, and the rest of it only when needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ERROR_CHARACTERS_MAX = 16 << 10
+SETTLED_NANOSECONDS = 100_000_000
+"""Coarser than any file system's clock: a folder whose last change is older than this shows
+each later change in its time stamp."""
+
+
+_OUR_FILES = (__file__, os.path.join(os.path.dirname(__file__), "interpreter.py"))
+
+
+class WorkingFolder:
+    """The working folder: emptied between two tasks, at the price of one `stat` if it is not
+    needed, because a no-op shall not pay for a folder."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._settled: tuple[int, int] | None = None
+        os.chdir(path)
+
+    def tidy(self) -> None:
+        status = os.stat(".")
+        if (status.st_ino, status.st_ctime_ns) != self._settled:
+            self._clean()
+
+    def _clean(self) -> None:
+        os.makedirs(self.path, exist_ok=True)
+        os.chdir(self.path)
+        with os.scandir(".") as entries:
+            for entry in entries:
+                _remove(entry)
+        status = os.stat(".")
+        settled = time.time_ns() - status.st_ctime_ns > SETTLED_NANOSECONDS
+        self._settled = (status.st_ino, status.st_ctime_ns) if settled else None
+
+
+def _remove(entry: os.DirEntry[str]) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        import shutil
+
+        shutil.rmtree(entry.path, ignore_errors=True)
+        return
+    try:  # noqa: SIM105 - contextlib is one import more
+        os.unlink(entry.path)
+    except OSError:
+        pass  # as with trees: what the user made unremovable goes with the interpreter
+
+
+class BadFunction(Exception):
+    """The task names no function that can be called; the message is for the user."""
+
+
+def resolve(name: str) -> Callable[..., object]:
+    module_name, _, path = name.partition(":")
+    if not module_name or not path:
+        raise BadFunction(f"{name!r} does not name a function: write 'module:function'")
+    import importlib
+
+    try:
+        target: object = importlib.import_module(module_name)
+    except ImportError as error:
+        places = os.pathsep.join(sys.path)
+        reason = f"{type(error).__name__}: {error}"
+        raise BadFunction(f"cannot import {module_name!r} from {places}: {reason}") from error
+    for part in path.split("."):
+        try:
+            target = getattr(target, part)
+        except AttributeError:
+            raise BadFunction(f"module {module_name!r} has no function {path!r}") from None
+    if not callable(target):
+        raise BadFunction(f"{name!r} is not a function but of type {type(target).__name__!r}")
+    return target
+
+
+def describe(error: BaseException) -> str:
+    """The error in one line, then the traceback without our own frames."""
+    if isinstance(error, BadFunction) and error.__cause__ is None:
+        return str(error)
+    import traceback
+
+    shown = error.__cause__ if isinstance(error, BadFunction) and error.__cause__ else error
+    try:
+        first = str(error) if isinstance(error, BadFunction) else _one_line(error)
+        frame = shown.__traceback__
+        while frame is not None and frame.tb_frame.f_code.co_filename in _OUR_FILES:
+            frame = frame.tb_next
+        if frame is None:
+            return first
+        text = "".join(traceback.TracebackException(type(shown), shown, frame).format())
+    except Exception as second:  # noqa: BLE001 - the user's own __str__ may do anything
+        return f"{type(error).__name__}, and {type(second).__name__} while describing it"
+    half = ERROR_CHARACTERS_MAX // 2
+    if len(text) > ERROR_CHARACTERS_MAX:
+        text = text[:half] + "\n...\n" + text[-half:]
+    return f"{first[:half]}\n{text}"
+
+
+def _one_line(error: BaseException) -> str:
+    import traceback
+
+    return traceback.format_exception_only(error)[-1].strip().split("\n", 1)[0]

@@ -1,0 +1,290 @@
+"""The worker's end of one warm interpreter: its socket, its memory, what it has to do."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import marshal
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from mycel.core.identifiers import AttemptId
+from mycel.core.resources import Pairs
+
+from .interface import Finished, FinishedState, Run
+from .interpreter_records import (
+    DOOMED,
+    FRAME,
+    KILL,
+    LENGTH_BYTES,
+    MEMORY,
+    MEMORY_BYTES,
+    NO_EXIT_CODE,
+    RESULT,
+    RESULTS,
+    RESULTS_OFFSET,
+    RETURNED,
+    RUN_BATCH,
+    STARTED,
+    STARTED_AT,
+    WITHDRAW,
+    WITHDRAWN,
+)
+
+RECEIVE_BYTES: Final = 1 << 18
+FRAME_BYTES_MAX: Final = 64 << 20
+
+Key = tuple[str, Pairs]
+"""User and environment: an interpreter serves one of them only."""
+
+
+class BrokenInterpreter(Exception):
+    """It sent what no interpreter sends: the user's code has meddled with its socket."""
+
+
+class Memory(NamedTuple):
+    """What an interpreter leaves behind, as it is now."""
+
+    ready: bool
+    running: int
+    """An attempt, or 0."""
+    running_since: float
+    unsent: bytes
+
+
+class News(NamedTuple):
+    """What came in one read, kind by kind, in the order to be told."""
+
+    started: list[tuple[AttemptId, float]]
+    finished: list[Finished]
+    returned: list[AttemptId]
+    withdrawn: list[AttemptId]
+    doomed: list[AttemptId]
+
+
+class InterpreterLink:
+    """Sends calls, and says what comes back. The caller owns its life."""
+
+    def __init__(
+        self,
+        number: int,
+        key: Key,
+        on_news: Callable[[InterpreterLink, News], None],
+        on_broken: Callable[[InterpreterLink], None],
+    ) -> None:
+        self.number = number
+        self.key = key
+        self.outstanding: dict[int, Run] = {}
+        """By attempt, in the order in which they run."""
+        self.stopped_as: dict[int, FinishedState] = {}
+        """Attempts that we have asked to be killed with the interpreter."""
+        self.long_attempt = 0
+        """The last one that it has told to take long."""
+        self.head_timer: asyncio.TimerHandle | None = None
+        self.calls_count = 0
+        self.idle_since = 0.0
+        self.usable = True
+        """False once we have it killed: it gets no more work."""
+        self._on_news = on_news
+        self._on_broken = on_broken
+        self._loop = asyncio.get_running_loop()
+        self._socket, self._theirs = socket.socketpair()
+        self._socket.setblocking(False)
+        self._memory = os.memfd_create("mycel-interpreter")
+        os.ftruncate(self._memory, MEMORY_BYTES)
+        self._received = bytearray()
+        self._unsent = bytearray()
+        self._writing = False
+        self._loop.add_reader(self._socket, self._readable)
+
+    def descriptors(self) -> tuple[int, int]:
+        return self._theirs.fileno(), self._memory
+
+    def handed_over(self) -> None:
+        """The helper has the interpreter's ends: ours of them would hide its end."""
+        self._theirs.close()
+
+    def run(self, runs: list[Run]) -> None:
+        self.calls_count += len(runs)
+        for (function, job_id), alike in itertools.groupby(
+            runs, lambda run: (run.work.function, run.job_id)
+        ):
+            calls = []
+            for run in alike:
+                self.outstanding[run.attempt] = run
+                calls.append((run.attempt, run.number, run.task_id, run.arguments))
+            self._send(RUN_BATCH, (function, job_id, calls))
+
+    def withdraw(self, attempts: list[AttemptId]) -> None:
+        self._send(WITHDRAW, list(attempts))
+
+    def ask_to_kill(self, attempt: AttemptId, state: FinishedState) -> None:
+        """It gives back what waits, so that nobody else is hit, and then asks to be killed."""
+        self.stopped_as.setdefault(attempt, state)
+        self._send(KILL, attempt)
+
+    def read_memory(self) -> Memory:
+        # Read as a file: to map what user code can shorten is to invite SIGBUS.
+        data = os.pread(self._memory, MEMORY_BYTES, 0)
+        if len(data) < RESULTS_OFFSET:
+            return Memory(True, 0, 0.0, b"")
+        ready, unsent_bytes, running, since = MEMORY.unpack_from(data)
+        return Memory(
+            bool(ready), running, since, data[RESULTS_OFFSET : RESULTS_OFFSET + unsent_bytes]
+        )
+
+    def last_words(self) -> News:
+        """After its death: all that it had sent or was about to send."""
+        chunks = [self._received]
+        while True:
+            try:
+                chunk = self._socket.recv(RECEIVE_BYTES)
+            except OSError:
+                break
+            if not chunk:
+                break
+            chunks.append(bytearray(chunk))
+        self._received = bytearray(b"".join(chunks))
+        unsent = self.read_memory().unsent
+        try:
+            news = self._news()
+            news.finished.extend(self._results(unsent))
+        except BrokenInterpreter:
+            news = News([], [], [], [], [])
+        return news
+
+    def close(self) -> None:
+        if self.head_timer is not None:
+            self.head_timer.cancel()
+        self._loop.remove_reader(self._socket)
+        if self._writing:
+            self._loop.remove_writer(self._socket)
+        self._socket.close()
+        self._theirs.close()
+        os.close(self._memory)
+
+    def _send(self, kind: int, content: Any) -> None:
+        payload = marshal.dumps((kind, content))
+        self._unsent += len(payload).to_bytes(LENGTH_BYTES, "little")
+        self._unsent += payload
+        if not self._writing:
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            sent = self._socket.send(self._unsent)
+        except BlockingIOError:
+            sent = 0
+        except OSError:  # it died: the helper's report of that is under way
+            sent = len(self._unsent)
+        del self._unsent[:sent]
+        if self._unsent and not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._socket, self._write)
+        elif not self._unsent and self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._socket)
+
+    def _readable(self) -> None:
+        try:
+            data = self._socket.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:  # it died: as above
+            self._loop.remove_reader(self._socket)
+            return
+        self._received += data
+        try:
+            news = self._news()
+        except BrokenInterpreter:
+            self._loop.remove_reader(self._socket)
+            self._on_broken(self)
+            return
+        if any(news):
+            self._on_news(self, news)
+
+    def _news(self) -> News:
+        news = News([], [], [], [], [])
+        received = self._received
+        start = 0
+        while len(received) - start >= FRAME.size:
+            length, kind = FRAME.unpack_from(received, start)
+            end = start + FRAME.size + length
+            if length > FRAME_BYTES_MAX or not RESULTS <= kind <= DOOMED:
+                raise BrokenInterpreter
+            if end > len(received):
+                break
+            payload = bytes(received[start + FRAME.size : end])
+            start = end
+            try:
+                self._take(kind, payload, news)
+            except struct.error as error:
+                raise BrokenInterpreter from error
+        if start:
+            del received[:start]
+        return news
+
+    def _take(self, kind: int, payload: bytes, news: News) -> None:
+        if kind == RESULTS:
+            news.finished.extend(self._results(payload))
+        elif kind == STARTED:
+            attempt, since = STARTED_AT.unpack(payload)
+            if attempt in self.outstanding:
+                self.long_attempt = attempt
+                news.started.append((AttemptId(attempt), since))
+        elif kind == DOOMED:
+            news.doomed.append(AttemptId(struct.unpack("<Q", payload)[0]))
+        else:
+            assert kind in (RETURNED, WITHDRAWN)
+            ended = news.returned if kind == RETURNED else news.withdrawn
+            for (attempt,) in struct.iter_unpack("<Q", payload):
+                if self.outstanding.pop(attempt, None) is not None:
+                    ended.append(AttemptId(attempt))
+
+    def _results(self, payload: bytes) -> Iterator[Finished]:
+        position = 0
+        while position < len(payload):
+            (
+                attempt,
+                started_at,
+                ended_at,
+                failed,
+                exit_code,
+                value_bytes,
+                error_bytes,
+                stdout_bytes,
+                stderr_bytes,
+            ) = RESULT.unpack_from(payload, position)
+            position += RESULT.size
+            value_end = position + value_bytes
+            value = payload[position:value_end]
+            position = value_end
+            error = stdout = stderr = b""
+            if error_bytes or stdout_bytes or stderr_bytes:
+                error_end = position + error_bytes
+                stdout_end = error_end + stdout_bytes
+                error = payload[position:error_end]
+                stdout = payload[error_end:stdout_end]
+                position = stdout_end + stderr_bytes
+                stderr = payload[stdout_end:position]
+            if position > len(payload):
+                raise BrokenInterpreter
+            # What has been told already, or never was its to do, is not told.
+            if self.outstanding.pop(attempt, None) is not None:
+                yield Finished(
+                    attempt,
+                    "failed" if failed else "succeeded",
+                    value,
+                    None if exit_code == NO_EXIT_CODE else exit_code,
+                    error.decode("utf-8", "replace"),
+                    False,
+                    stdout,
+                    stderr,
+                    started_at,
+                    ended_at,
+                )

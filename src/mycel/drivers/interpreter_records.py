@@ -1,0 +1,30 @@
+"""What the worker and a warm interpreter exchange, byte by byte.
+
+The interpreter imports this too: the standard library only, and little of it.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+
+FRAME = struct.Struct("<IB")
+"""From the interpreter: length of what follows, kind."""
+RESULTS, STARTED, RETURNED, WITHDRAWN, DOOMED = 1, 2, 3, 4, 5
+RESULT = struct.Struct("<QddBiIIII")
+"""attempt, started at, ended at, failed?, exit code, lengths: value, error, stdout, stderr"""
+NO_EXIT_CODE = -1
+STARTED_AT = struct.Struct("<Qd")
+
+MEMORY = struct.Struct("<IIQd")
+"""ready?, bytes of results not yet sent, the attempt that runs (or 0), since when"""
+RESULTS_OFFSET = 32
+MEMORY_BYTES = RESULTS_OFFSET + (64 << 10)
+
+LENGTH_BYTES = 4
+RUN_BATCH, WITHDRAW, KILL = 0, 1, 2
+"""To the interpreter: four bytes of length, then marshal of one of these and its content."""
+
+
+def clock() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

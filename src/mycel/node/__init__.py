@@ -1,0 +1,1 @@
+"""What makes a machine a node: the queue of effects, the turn, the clock."""

@@ -1,0 +1,44 @@
+"""Time, as a node knows it: CLOCK_BOOTTIME, which goes on while a laptop sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds; only differences mean anything."""
+        ...
+
+    def unix(self) -> float: ...
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> None:
+        """Not before `when`; at once if that has passed, but never inside this call."""
+        ...
+
+
+def boot_seconds() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class LoopClock:
+    """The clock of an asyncio loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def now(self) -> float:
+        return boot_seconds()
+
+    def unix(self) -> float:
+        return time.time()
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> None:
+        delay = when - boot_seconds()
+        if delay <= 0:
+            self._loop.call_soon(callback)
+        else:
+            self._loop.call_later(delay, callback)

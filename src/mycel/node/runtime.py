@@ -1,0 +1,139 @@
+"""Runs a machine: events in, turns, effects out.
+
+Everything that arrives before a turn is handled in it, frames before time, and shares one
+commit. `wake_at` is the only timer. A turn that comes much too late (the process was stopped,
+the machine slept) gives the network a moment to deliver what waits before time is told, so
+that nobody is declared dead for our own absence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from mycel.core.effects import Effect
+from mycel.core.events import Event, Tick, WallClock
+from mycel.core.journal import Entry
+
+from .clock import Clock
+from .outbox import Outbox
+
+LATE_SECONDS: Final = 1.0
+GRACE_SECONDS: Final = 0.25
+WALL_CLOCK_SECONDS: Final = 60.0
+
+Perform = Callable[[Any], None]
+Done = Callable[[BaseException | None], None]
+
+
+class Machine(Protocol):
+    @property
+    def wake_at(self) -> float | None: ...
+    def handle(self, event: Event, now: float) -> list[Effect]: ...
+
+
+class Committer(Protocol):
+    def commit(self, entries: Sequence[Entry], done: Done) -> None: ...
+
+
+class Runtime:
+    def __init__(
+        self,
+        machine: Machine,
+        clock: Clock,
+        journal: Committer | None,
+        perform: Mapping[type[Effect], Perform],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """`failed` is told of a commit that did not succeed: the process must stop."""
+        self._machine = machine
+        self._clock = clock
+        self._journal = journal
+        self._perform = perform
+        self._failed = failed
+        self._inbox: list[Event] = []
+        self._outbox = Outbox()
+        self._turn_is_due = False
+        self._armed_at: float | None = None
+        self._grace_given = False
+        self._stopped = False
+        self._next_wall_clock = 0.0
+
+    def post(self, event: Event) -> None:
+        """Hands an event to the next turn. Only from the loop's thread."""
+        self._inbox.append(event)
+        if not self._turn_is_due and not self._stopped:
+            self._turn_is_due = True
+            self._clock.call_at(0.0, self._turn)
+
+    def stop(self) -> None:
+        """No further turns; commits under way finish."""
+        self._stopped = True
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing waits to be handled, committed or performed."""
+        return not self._inbox and self._outbox.is_empty
+
+    def _turn(self) -> None:
+        self._turn_is_due = False
+        if self._stopped:
+            return
+        now = self._clock.now()
+        events, self._inbox = self._inbox, []
+        if now >= self._next_wall_clock:
+            self._next_wall_clock = now + WALL_CLOCK_SECONDS
+            events.insert(0, WallClock(self._clock.unix() - now))
+        handle = self._machine.handle
+        effects: list[Effect] = []
+        for event in events:
+            effects.extend(handle(event, now))
+        if self._is_time(now):
+            effects.extend(handle(Tick(), now))
+        self._release(self._outbox.put(effects))
+        self._commit()
+        self._arm(now)
+
+    def _is_time(self, now: float) -> bool:
+        wake_at = self._machine.wake_at
+        if wake_at is None or wake_at > now:
+            return False
+        if now - wake_at > LATE_SECONDS and not self._grace_given:
+            self._grace_given = True
+            return False
+        self._grace_given = False
+        return True
+
+    def _arm(self, now: float) -> None:
+        wake_at = self._machine.wake_at
+        if wake_at is None:
+            return
+        when = now + GRACE_SECONDS if self._grace_given else max(wake_at, now)
+        if self._armed_at is None or when < self._armed_at:
+            self._armed_at = when
+            self._clock.call_at(when, lambda: self._wake(when))
+
+    def _wake(self, armed_at: float) -> None:
+        if self._armed_at == armed_at:
+            self._armed_at = None
+            if not self._turn_is_due:
+                self._turn()
+
+    def _release(self, effects: list[Effect]) -> None:
+        perform = self._perform
+        for effect in effects:
+            perform[type(effect)](effect)
+
+    def _commit(self) -> None:
+        group = self._outbox.take_group()
+        if group:
+            assert self._journal is not None, "a machine without a journal records nothing"
+            self._journal.commit(group, self._committed)
+
+    def _committed(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._stopped = True
+            self._failed(error)
+            return
+        self._release(self._outbox.committed())
+        self._commit()

@@ -1,0 +1,83 @@
+"""The gateway: hands newcomers a sample of peers with their roles.
+
+It keeps what peers say of themselves while they are connected, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from mycel.core.identifiers import PeerId
+from mycel.core.messages import Join, PeerRecord, Peers
+from mycel.swarm.interface import DialFailure, Stream
+from mycel.wire import codec
+
+from .joining import RECORDS_MAX
+
+PEERS_MAX: Final = 100_000
+ADDRESSES_MAX: Final = 16
+
+
+class GatewayNode:
+    """A `SwarmListener`."""
+
+    def __init__(self, random: Random, note: Callable[..., None]) -> None:
+        self._random = random
+        self._note = note
+        self._roles: dict[PeerId, frozenset[str]] = {}
+        self._records: dict[PeerId, PeerRecord] = {}
+
+    @property
+    def records(self) -> list[PeerRecord]:
+        return list(self._records.values())
+
+    def connected(self, peer: PeerId, roles: frozenset[str], address: str) -> None:
+        self._roles[peer] = roles
+
+    def disconnected(self, peer: PeerId, cause: str) -> None:
+        self._roles.pop(peer, None)
+        if self._records.pop(peer, None) is not None:
+            self._note("peer_left", peer=peer, cause=cause)
+
+    def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
+        for frame in frames:
+            try:
+                message = codec.decode_control(frame)
+            except codec.MalformedFrame as error:
+                self._note("malformed_frame", peer=stream.peer, error=str(error))
+                stream.close()
+                return
+            if isinstance(message, Join):
+                self._joined(stream, message.me)
+
+    def _joined(self, stream: Stream, me: PeerRecord) -> None:
+        """The roles are those of its token; the addresses are its own word."""
+        if len(self._records) < PEERS_MAX:
+            roles = tuple(sorted(self._roles.get(stream.peer, frozenset())))
+            record = PeerRecord(stream.peer, roles, me.addresses[:ADDRESSES_MAX])
+            self._records[stream.peer] = record
+            self._note("peer_joined", peer=stream.peer, roles=roles)
+        stream.write(codec.encode(Peers(self._sample(stream.peer))))
+
+    def _sample(self, asker: PeerId) -> list[PeerRecord]:
+        """Schedulers first: a worker can use them at once."""
+        others = [record for peer, record in self._records.items() if peer != asker]
+        self._random.shuffle(others)
+        others.sort(key=lambda record: "scheduler" not in record.roles)
+        return others[:RECORDS_MAX]
+
+    def dial_succeeded(self, address: str, peer: PeerId) -> None: ...
+    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None: ...
+    def stream_opened(self, stream: Stream, ours: bool) -> None: ...
+    def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None: ...
+    def heartbeat(self, stream: Stream, peer_clock: float, arrived_at: float) -> None: ...
+    def silent(self, stream: Stream, seconds: float) -> None: ...
+    def writable(self, stream: Stream) -> None: ...
+    def stream_closed(self, stream: Stream, error: str) -> None: ...
+    def gossip(self, topic: str, data: bytes) -> None: ...
+    def round_trip(self, peer: PeerId, seconds: float) -> None: ...
+
+    def refused(self, address: str, error: str) -> None:
+        self._note("hello_refused", address=address, error=error)

@@ -1,0 +1,143 @@
+"""Links: the control and the work stream between a scheduler and a worker, as one.
+
+The worker opens both; a link is up when both stand, and gone when either breaks. Frames become
+messages here and go no further if they are not ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mycel.core.events import (
+    Event,
+    HeartbeatReceived,
+    LinkDown,
+    LinkUp,
+    Received,
+    SilenceNoticed,
+)
+from mycel.core.identifiers import PeerId
+from mycel.core.messages import ControlMessage, Load, Message, Offer, Request, Wanted, WorkMessage
+from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Stream, Swarm
+from mycel.wire import codec
+
+CONTROL_MESSAGES: Final = frozenset({Request, Offer, Wanted, Load})
+EARLY_FRAMES_MAX: Final = 64
+"""Frames of the first stream that may wait for the second to stand."""
+
+_DECODE: Final[dict[str, Callable[[bytes], WorkMessage | ControlMessage]]] = {
+    CONTROL_PROTOCOL: codec.decode_control,
+    WORK_PROTOCOL: codec.decode_work,
+}
+
+
+class Link:
+    """What stands between this node and one peer."""
+
+    def __init__(self, peer: PeerId) -> None:
+        self.peer = peer
+        self.streams: dict[str, Stream] = {}
+        self.early: list[tuple[Stream, list[bytes], float]] = []
+
+    @property
+    def is_up(self) -> bool:
+        return len(self.streams) == 2
+
+
+class Links:
+    def __init__(self, post: Callable[[Event], None]) -> None:
+        self._post = post
+        self._links: dict[PeerId, Link] = {}
+        self._opening: set[PeerId] = set()
+
+    def is_linked(self, peer: PeerId) -> bool:
+        return peer in self._links or peer in self._opening
+
+    def is_up(self, peer: PeerId) -> bool:
+        link = self._links.get(peer)
+        return link is not None and link.is_up
+
+    def open(self, swarm: Swarm, peer: PeerId) -> None:
+        """The worker's side: both streams, to a connected scheduler."""
+        if not self.is_linked(peer):
+            self._opening.add(peer)
+            swarm.open_stream(peer, CONTROL_PROTOCOL)
+            swarm.open_stream(peer, WORK_PROTOCOL)
+
+    def send(self, peer: PeerId, message: WorkMessage | ControlMessage) -> None:
+        """Dropped if the link is down: both sides start afresh with the next one."""
+        link = self._links.get(peer)
+        if link is None or not link.is_up:
+            return
+        is_control = type(message) in CONTROL_MESSAGES
+        stream = link.streams[CONTROL_PROTOCOL if is_control else WORK_PROTOCOL]
+        stream.write(codec.encode(_as_message(message)))
+
+    def hang_up(self, peer: PeerId, cause: str) -> None:
+        link = self._links.pop(peer, None)
+        self._opening.discard(peer)
+        if link is not None:
+            self._close(link, cause)
+
+    # What the swarm tells
+
+    def stream_opened(self, stream: Stream) -> None:
+        self._opening.discard(stream.peer)
+        link = self._links.get(stream.peer)
+        if link is not None and stream.protocol in link.streams:
+            # The peer has begun a new link before we noticed the end of the old one.
+            self.hang_up(stream.peer, "the peer opened a new link")
+            link = None
+        if link is None:
+            link = self._links[stream.peer] = Link(stream.peer)
+        link.streams[stream.protocol] = stream
+        if link.is_up:
+            self._post(LinkUp(stream.peer))
+            early, link.early = link.early, []
+            for waiting, frames, arrived_at in early:
+                self.frames(waiting, frames, arrived_at)
+
+    def stream_failed(self, peer: PeerId, error: str) -> None:
+        self._opening.discard(peer)
+        self.hang_up(peer, error)
+
+    def stream_closed(self, stream: Stream, error: str) -> None:
+        link = self._links.get(stream.peer)
+        if link is not None and link.streams.get(stream.protocol) is stream:
+            self.hang_up(stream.peer, error or "the peer closed it")
+
+    def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
+        link = self._links.get(stream.peer)
+        if link is None or link.streams.get(stream.protocol) is not stream:
+            return
+        if not link.is_up:
+            link.early.append((stream, frames, arrived_at))
+            if len(link.early) > EARLY_FRAMES_MAX:
+                self.hang_up(stream.peer, "it spoke before the link stood")
+            return
+        decode = _DECODE[stream.protocol]
+        try:
+            for frame in frames:
+                self._post(Received(stream.peer, decode(frame), arrived_at))
+        except codec.MalformedFrame as error:
+            self.hang_up(stream.peer, str(error))
+
+    def heartbeat(self, stream: Stream, peer_clock: float, arrived_at: float) -> None:
+        if self.is_up(stream.peer):
+            self._post(HeartbeatReceived(stream.peer, peer_clock, arrived_at))
+
+    def silent(self, stream: Stream, seconds: float) -> None:
+        if self.is_up(stream.peer):
+            self._post(SilenceNoticed(stream.peer, seconds))
+
+    def _close(self, link: Link, cause: str) -> None:
+        was_up = link.is_up
+        for stream in link.streams.values():
+            stream.close()
+        if was_up:
+            self._post(LinkDown(link.peer, cause))
+
+
+def _as_message(message: WorkMessage | ControlMessage) -> Message:
+    return message

@@ -1,0 +1,144 @@
+"""What a scheduler's and a worker's node have in common: links, joining, dialling.
+
+A member is a `SwarmListener` that turns what the swarm tells into events of its machine, and
+the machine's effects into what the swarm is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mycel.core.effects import Dial, Hangup, Note, Send, SendRenewal
+from mycel.core.events import DialFailed, Event
+from mycel.core.identifiers import PeerId
+from mycel.core.messages import PeerRecord
+from mycel.node.clock import Clock
+from mycel.swarm.interface import DialFailure, Stream, Swarm
+
+from .joining import Joining
+from .links import Links
+
+NoteLine = Callable[..., None]
+
+
+class Member:
+    def __init__(
+        self,
+        clock: Clock,
+        roles: tuple[str, ...],
+        gateways: tuple[str, ...],
+        note: NoteLine,
+        post: Callable[[Event], None],
+    ) -> None:
+        self._clock = clock
+        self._note = note
+        self._post = post
+        self._roles = roles
+        self._links = Links(post)
+        self._joining = Joining(clock, roles, gateways, self.peer_found)
+        self._swarm: Swarm | None = None
+        self._connected: dict[PeerId, frozenset[str]] = {}
+        self._dialling: dict[str, PeerId] = {}
+
+    @property
+    def swarm(self) -> Swarm:
+        assert self._swarm is not None, "the node has not started"
+        return self._swarm
+
+    @property
+    def is_started(self) -> bool:
+        return self._swarm is not None
+
+    def join(self, swarm: Swarm) -> None:
+        self._swarm = swarm
+        self._joining.start(swarm)
+
+    def leave(self) -> None:
+        """Before the swarm stops: nothing is dialled or opened any more."""
+        self._joining.stop()
+        self._swarm = None
+
+    def peer_found(self, record: PeerRecord) -> None:
+        """Somebody says that this peer exists; a hint, no more."""
+
+    # Effects that every machine has
+
+    def send(self, effect: Send | SendRenewal) -> None:
+        self._links.send(effect.peer, effect.message)
+
+    def dial(self, effect: Dial) -> None:
+        if effect.peer in self._connected:
+            return  # the worker opens a new link by itself
+        if not effect.addresses or self._swarm is None:
+            self._post(DialFailed(effect.peer, refused=False))
+            return
+        for address in effect.addresses:
+            if address not in self._dialling:
+                self._dialling[address] = effect.peer
+                self._swarm.dial(address)
+
+    def hang_up(self, effect: Hangup) -> None:
+        self._links.hang_up(effect.peer, effect.reason)
+        if self._swarm is not None and effect.peer in self._connected:
+            self._swarm.disconnect(effect.peer)
+
+    def note(self, effect: Note) -> None:
+        self._note(effect.event, **effect.fields)
+
+    # What the swarm tells
+
+    def connected(self, peer: PeerId, roles: frozenset[str], address: str) -> None:
+        self._connected[peer] = roles
+        self._joining.connected(peer, roles)
+
+    def disconnected(self, peer: PeerId, cause: str) -> None:
+        self._connected.pop(peer, None)
+        self._links.hang_up(peer, cause)
+        self._joining.disconnected(peer)
+
+    def dial_succeeded(self, address: str, peer: PeerId) -> None:
+        self._dialling.pop(address, None)
+
+    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+        peer = self._dialling.pop(address, None)
+        self._joining.dial_failed(address)
+        self._note("dial_failed", address=address, failure=failure.value, error=error)
+        if peer is not None and peer not in self._dialling.values():
+            self._post(DialFailed(peer, refused=failure is DialFailure.REFUSED))
+
+    def stream_opened(self, stream: Stream, ours: bool) -> None:
+        if ours and self._joining.is_gateway(stream.peer):
+            if self._swarm is not None:
+                self._joining.stream_opened(stream)
+        else:
+            self._links.stream_opened(stream)
+
+    def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None:
+        self._note("stream_failed", peer=peer, protocol=protocol, error=error)
+        if not self._joining.is_gateway(peer):
+            self._links.stream_failed(peer, error)
+
+    def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
+        if self._joining.is_gateway(stream.peer):
+            self._joining.frames(stream, frames)
+        else:
+            self._links.frames(stream, frames, arrived_at)
+
+    def heartbeat(self, stream: Stream, peer_clock: float, arrived_at: float) -> None:
+        self._links.heartbeat(stream, peer_clock, arrived_at)
+
+    def silent(self, stream: Stream, seconds: float) -> None:
+        self._links.silent(stream, seconds)
+
+    def writable(self, stream: Stream) -> None: ...
+
+    def stream_closed(self, stream: Stream, error: str) -> None:
+        if not self._joining.is_gateway(stream.peer):
+            self._links.stream_closed(stream, error)
+
+    def gossip(self, topic: str, data: bytes) -> None: ...
+
+    def round_trip(self, peer: PeerId, seconds: float) -> None: ...
+
+    def refused(self, address: str, error: str) -> None:
+        self._note("hello_refused", address=address, error=error)

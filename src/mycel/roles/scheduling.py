@@ -1,0 +1,103 @@
+"""The scheduler's node: the machine, its journal, its links and its announcements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from mycel.core.effects import (
+    Dial,
+    Effect,
+    Hangup,
+    JobDelayed,
+    JobsAdvanced,
+    Note,
+    Reply,
+    Send,
+    SendRenewal,
+)
+from mycel.core.events import Event, Restart, RoundTrip
+from mycel.core.identifiers import PeerId
+from mycel.core.messages import Announcement, PeerRecord
+from mycel.core.scheduler import Scheduler
+from mycel.node.clock import Clock
+from mycel.node.runtime import Runtime
+from mycel.store.interface import Journal
+from mycel.swarm.interface import Swarm
+from mycel.wire import codec
+
+from .member import Member, NoteLine
+from .protocols import schedulers_topic
+
+ROLE: Final = "scheduler"
+
+
+class Clients(Protocol):
+    """Where answers go."""
+
+    def reply(self, effect: Reply) -> None: ...
+    def advanced(self, effect: JobsAdvanced) -> None: ...
+    def delayed(self, effect: JobDelayed) -> None: ...
+
+
+class SchedulerNode(Member):
+    def __init__(
+        self,
+        machine: Scheduler,
+        clock: Clock,
+        journal: Journal,
+        clients: Clients,
+        *,
+        swarm_name: str,
+        gateways: tuple[str, ...],
+        announce_seconds: float,
+        note: NoteLine,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        perform: Mapping[type[Effect], Callable[[Any], None]] = {
+            Send: self.send,
+            SendRenewal: self.send,
+            Dial: self.dial,
+            Hangup: self.hang_up,
+            Note: self.note,
+            Reply: clients.reply,
+            JobsAdvanced: clients.advanced,
+            JobDelayed: clients.delayed,
+        }
+        self.runtime = Runtime(machine, clock, journal, perform, failed)
+        super().__init__(clock, (ROLE,), gateways, note, self.runtime.post)
+        self._journal = journal
+        self._topic = schedulers_topic(swarm_name)
+        self._announce_seconds = announce_seconds
+
+    def start(self, swarm: Swarm) -> None:
+        """The boot number is raised before the first message; the journal is read."""
+        self.post(Restart(self._journal.raise_boot(), self._journal.restore()))
+        swarm.subscribe(self._topic)
+        self.join(swarm)
+        self._announce()
+
+    def post(self, event: Event) -> None:
+        self.runtime.post(event)
+
+    def stop(self) -> None:
+        self.leave()
+        self.runtime.stop()
+
+    def _announce(self) -> None:
+        if not self.is_started:
+            return
+        swarm = self.swarm
+        me = PeerRecord(swarm.peer, (ROLE,), tuple(swarm.addresses))
+        swarm.publish(self._topic, codec.encode(Announcement(me)))
+        self._clock.call_at(self._clock.now() + self._announce_seconds, self._announce)
+
+    def connected(self, peer: PeerId, roles: frozenset[str], address: str) -> None:
+        super().connected(peer, roles, address)
+        if "gateway" in roles:
+            # A gateway is a door to others: what was said before it nobody heard.
+            me = PeerRecord(self.swarm.peer, (ROLE,), tuple(self.swarm.addresses))
+            self.swarm.publish(self._topic, codec.encode(Announcement(me)))
+
+    def round_trip(self, peer: PeerId, seconds: float) -> None:
+        self.post(RoundTrip(peer, seconds))

@@ -1,0 +1,261 @@
+"""The worker's node: the machine, its drivers, its spool, and the schedulers it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from mycel.core.effects import (
+    CloseLane,
+    Dial,
+    Effect,
+    Hangup,
+    KillRuns,
+    Note,
+    RunAttempts,
+    Send,
+    SendRenewal,
+    SpoolOutcomes,
+    UnspoolOutcomes,
+    WithdrawRuns,
+)
+from mycel.core.events import (
+    Drain,
+    RunsFinished,
+    RunsReturned,
+    RunsStarted,
+    RunsWithdrawn,
+    SpoolLoaded,
+)
+from mycel.core.identifiers import AttemptId, JobNumber, LaneId, PeerId
+from mycel.core.messages import Outcome, PeerRecord
+from mycel.core.worker import WorkerMachine
+from mycel.drivers.interface import Driver, Finished
+from mycel.node.clock import Clock
+from mycel.node.runtime import Runtime
+from mycel.swarm.interface import DialFailure, Stream, Swarm
+from mycel.wire import codec
+
+from .joining import peer_in
+from .member import Member, NoteLine
+from .protocols import schedulers_topic
+
+ROLE: Final = "worker"
+RETRY_SECONDS_MIN: Final = 0.1
+RETRY_SECONDS_MAX: Final = 5.0
+SCHEDULERS_MAX: Final = 256
+"""So many schedulers are remembered; a swarm has few."""
+FORGET_AFTER_FAILURES: Final = 200
+
+
+class SpoolFile(Protocol):
+    def raise_boot(self) -> int: ...
+    def load(self) -> list[tuple[str, int, bytes]]: ...
+    def keep(self, records: list[tuple[str, int, bytes]]) -> list[tuple[str, int, bytes]]: ...
+    def drop(self, scheduler: str, attempts: list[int]) -> None: ...
+
+
+class Known:
+    """A scheduler that this worker has heard of."""
+
+    def __init__(self, addresses: tuple[str, ...]) -> None:
+        self.addresses = addresses
+        self.delay = RETRY_SECONDS_MIN
+        self.failures = 0
+        self.is_due = False
+
+
+class WorkerNode(Member):
+    def __init__(
+        self,
+        machine: WorkerMachine,
+        clock: Clock,
+        spool: SpoolFile,
+        *,
+        swarm_name: str,
+        gateways: tuple[str, ...],
+        note: NoteLine,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        perform: Mapping[type[Effect], Callable[[Any], None]] = {
+            Send: self.send,
+            SendRenewal: self.send,
+            Dial: self.dial,
+            Hangup: self.hang_up,
+            Note: self.note,
+            RunAttempts: self._run,
+            WithdrawRuns: lambda effect: self._withdraw(effect),
+            KillRuns: lambda effect: self._kill(effect),
+            CloseLane: lambda effect: self._close_lane(effect),
+            SpoolOutcomes: self._keep,
+            UnspoolOutcomes: self._drop,
+        }
+        self._machine = machine
+        self.runtime = Runtime(machine, clock, None, perform, failed)
+        super().__init__(clock, (ROLE,), gateways, note, self.runtime.post)
+        self._spool = spool
+        self._topic = schedulers_topic(swarm_name)
+        self._drivers: dict[str, Driver] = {}
+        self._known: dict[PeerId, Known] = {}
+
+    def start(self, swarm: Swarm, drivers: list[Driver]) -> None:
+        self._drivers = {driver.name: driver for driver in drivers}
+        self._machine.addresses = tuple(swarm.addresses)
+        outcomes: dict[PeerId, list[Outcome]] = {}
+        for scheduler, _, payload in self._spool.load():
+            outcomes.setdefault(PeerId(scheduler), []).append(codec.decode_outcome(payload))
+        self.runtime.post(SpoolLoaded(self._spool.raise_boot(), outcomes))
+        swarm.subscribe(self._topic)
+        self.join(swarm)
+
+    def drain(self) -> None:
+        """Results that nobody has acknowledged go to disk; nothing more is granted."""
+        self.runtime.post(Drain())
+
+    def stop(self) -> None:
+        self.leave()
+        self.runtime.stop()
+
+    # Schedulers
+
+    def peer_found(self, record: PeerRecord) -> None:
+        peer = PeerId(record.peer)
+        if "scheduler" not in record.roles or not self.is_started or peer == self.swarm.peer:
+            return
+        known = self._known.get(peer)
+        if known is None:
+            if len(self._known) >= SCHEDULERS_MAX:
+                return
+            known = self._known[peer] = Known(record.addresses)
+        known.addresses = record.addresses or known.addresses
+        self._approach(peer)
+
+    def gossip(self, topic: str, data: bytes) -> None:
+        try:
+            announcement = codec.decode_announcement(data)
+        except codec.MalformedFrame as error:
+            self._note("malformed_gossip", topic=topic, error=str(error))
+            return
+        self.peer_found(announcement.me)
+
+    def _approach(self, peer: PeerId) -> None:
+        """Brings this worker closer to a link with that scheduler, by one step."""
+        known = self._known.get(peer)
+        if known is None or not self.is_started or self._links.is_linked(peer):
+            return
+        if peer in self._connected:
+            self._links.open(self.swarm, peer)
+            return
+        for address in known.addresses:
+            if address not in self._dialling:
+                self._dialling[address] = peer
+                self.swarm.dial(address)
+
+    def _approach_later(self, peer: PeerId) -> None:
+        known = self._known.get(peer)
+        if known is None or known.is_due:
+            return
+        known.is_due = True
+
+        def due() -> None:
+            known.is_due = False
+            self._approach(peer)
+
+        self._clock.call_at(self._clock.now() + known.delay, due)
+        known.delay = min(2 * known.delay, RETRY_SECONDS_MAX)
+
+    def connected(self, peer: PeerId, roles: frozenset[str], address: str) -> None:
+        super().connected(peer, roles, address)
+        if "scheduler" in roles:
+            if peer not in self._known and len(self._known) < SCHEDULERS_MAX:
+                self._known[peer] = Known(())
+            self._approach(peer)
+
+    def disconnected(self, peer: PeerId, cause: str) -> None:
+        super().disconnected(peer, cause)
+        self._approach_later(peer)
+
+    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+        peer = self._dialling.pop(address, None) or peer_in(address)
+        self._joining.dial_failed(address)
+        known = self._known.get(peer) if peer is not None else None
+        if peer is None or known is None:
+            return
+        known.failures += 1
+        if known.failures >= FORGET_AFTER_FAILURES:
+            del self._known[peer]
+        else:
+            self._approach_later(peer)
+
+    def stream_opened(self, stream: Stream, ours: bool) -> None:
+        super().stream_opened(stream, ours)
+        known = self._known.get(stream.peer)
+        if known is not None and self._links.is_up(stream.peer):
+            known.delay = RETRY_SECONDS_MIN
+            known.failures = 0
+
+    def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None:
+        super().stream_failed(peer, protocol, error)
+        self._approach_later(peer)
+
+    def stream_closed(self, stream: Stream, error: str) -> None:
+        super().stream_closed(stream, error)
+        self._approach_later(stream.peer)
+
+    # Drivers: effects to them, and what they tell
+
+    def _run(self, effect: RunAttempts) -> None:
+        self._drivers[effect.driver].submit(effect.lane, effect.runs)
+
+    def _withdraw(self, effect: WithdrawRuns) -> None:
+        self._drivers[effect.driver].withdraw(effect.attempts)
+
+    def _kill(self, effect: KillRuns) -> None:
+        self._drivers[effect.driver].kill(effect.attempts)
+
+    def _close_lane(self, effect: CloseLane) -> None:
+        self._drivers[effect.driver].close_lane(effect.lane)
+
+    def started(self, attempts: list[tuple[AttemptId, float]]) -> None:
+        self.runtime.post(RunsStarted(attempts))
+
+    def finished(self, finished: list[Finished]) -> None:
+        self.runtime.post(RunsFinished([_bare_outcome(one) for one in finished]))
+
+    def returned(self, lane: LaneId, attempts: list[AttemptId]) -> None:
+        self.runtime.post(RunsReturned(lane, attempts))
+
+    def withdrawn(self, attempts: list[AttemptId]) -> None:
+        self.runtime.post(RunsWithdrawn(attempts))
+
+    # The spool
+
+    def _keep(self, effect: SpoolOutcomes) -> None:
+        records = [
+            (str(effect.scheduler), int(one.attempt), codec.encode_outcome(one))
+            for one in effect.outcomes
+        ]
+        refused = self._spool.keep(records)
+        if refused:
+            self._note("spool_full", scheduler=effect.scheduler, results=len(refused))
+
+    def _drop(self, effect: UnspoolOutcomes) -> None:
+        self._spool.drop(effect.scheduler, [int(attempt) for attempt in effect.attempts])
+
+
+def _bare_outcome(finished: Finished) -> Outcome:
+    return Outcome(
+        finished.attempt,
+        JobNumber(0),
+        0,
+        finished.state,
+        finished.value,
+        b"",
+        finished.exit_code,
+        finished.error,
+        finished.driver_fault,
+        finished.stdout,
+        finished.stderr,
+        finished.started_at,
+        finished.ended_at,
+    )

@@ -1,0 +1,122 @@
+"""What can go wrong with a store, and who can do something about it.
+
+    StoreError
+    ├── StoreUnusable       it cannot be opened; the operator can help
+    │   ├── StoreMissing        its folder does not exist
+    │   ├── StoreUnreadable     this user may not read or write it
+    │   ├── StoreForeign        the file is no database, or not one of ours
+    │   ├── StoreCorrupt        the file is ours, and damaged
+    │   ├── StoreTooNew         a newer Mycel wrote it
+    │   └── StoreBusy           another process holds it
+    ├── DiskRefused         the disk is full, read-only or broken; the operator can help
+    ├── RuleBroken          an entry contradicts the journal: a fault of Mycel's own
+    │   ├── OwnershipLost       the block's owner epoch is another one
+    │   ├── AlreadyEnded        the task or the job has its terminal state
+    │   └── AttemptOutdated     the attempt is not above the highest ended one
+    └── JournalBroken       an earlier commit failed, or the store was closed
+
+After an error of a commit the process must stop: a retry never helps.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+
+class StoreError(Exception):
+    """The root of the tree."""
+
+
+class StoreUnusable(StoreError):
+    """It cannot be opened as it is."""
+
+
+class StoreMissing(StoreUnusable):
+    """Its folder does not exist."""
+
+
+class StoreUnreadable(StoreUnusable):
+    """The operating system does not let this user read and write it."""
+
+
+class StoreForeign(StoreUnusable):
+    """The file is something else than the database that is expected there."""
+
+
+class StoreCorrupt(StoreUnusable):
+    """The database is damaged."""
+
+
+class StoreTooNew(StoreUnusable):
+    """It was written by a newer version of Mycel."""
+
+
+class StoreBusy(StoreUnusable):
+    """Another process holds the database."""
+
+
+class DiskRefused(StoreError):
+    """The disk did not take what was written."""
+
+
+class RuleBroken(StoreError):
+    """An entry contradicts what the journal already says: a fault of Mycel's own."""
+
+
+class OwnershipLost(RuleBroken):
+    """The block belongs to another owner epoch, or to nobody."""
+
+
+class AlreadyEnded(RuleBroken):
+    """A terminal state never changes."""
+
+
+class AttemptOutdated(RuleBroken):
+    """A later attempt of the task has ended."""
+
+
+class JournalBroken(StoreError):
+    """An earlier commit failed or the store was closed: nothing more can be written."""
+
+    def __init__(self, cause: BaseException | None) -> None:
+        why = "it was closed" if cause is None else f"an earlier commit failed: {cause}"
+        super().__init__(f"the journal takes no more entries, because {why}")
+
+
+_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_NO_ACCESS: Final = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH})
+_RESTORE_HINT: Final = (
+    "move it and the -wal and -shm files beside it away to start afresh, or put a backup there"
+)
+
+
+def corrupt(path: Path, detail: str) -> StoreCorrupt:
+    return StoreCorrupt(f"the database {path} is damaged ({detail}): {_RESTORE_HINT}")
+
+
+def foreign(path: Path, detail: str) -> StoreForeign:
+    return StoreForeign(f"{path} {detail}: {_RESTORE_HINT}")
+
+
+def translated(error: sqlite3.Error, path: Path) -> StoreError:
+    """The error of our tree that says what SQLite's means for whoever runs Mycel."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code == sqlite3.SQLITE_NOTADB:
+        return foreign(path, "is not an SQLite database")
+    if code == sqlite3.SQLITE_CORRUPT:
+        return corrupt(path, str(error))
+    if code in _BUSY:
+        return StoreBusy(f"another process holds {path}: stop it first")
+    if code in _NO_ACCESS:
+        return StoreUnreadable(
+            f"{path} cannot be opened ({error}): let this user read and write it and its folder"
+        )
+    if code == sqlite3.SQLITE_FULL:
+        return DiskRefused(f"the disk is full, {path} cannot grow: make room and start again")
+    if code == sqlite3.SQLITE_READONLY:
+        return DiskRefused(f"{path} is read-only: make it and its folder writable")
+    if code == sqlite3.SQLITE_IOERR:
+        return DiskRefused(f"the disk failed at {path} ({error}): check it, then start again")
+    return StoreError(f"SQLite refused what Mycel asked of {path}: {error}")

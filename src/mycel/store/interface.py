@@ -1,0 +1,87 @@
+"""Where a scheduler's journal lives, and how committed state is read.
+
+Promises that every store keeps:
+
+* `commit` is all or nothing, durable when `done(None)` is called, and in the order of the
+  calls; `done` is called on the event loop's thread (the in-memory twin: through its clock).
+* A commit that breaks a rule of the journal (an old owner epoch, a second terminal state,
+  an attempt that is not above the highest ended one) or that the disk refuses calls
+  `done(error)`, changes nothing, and every later commit fails too: the process must stop.
+* Reads see committed state only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from mycel.core.identifiers import JobId
+from mycel.core.journal import AttemptEnded, Entry, JobOpened, Restored, TaskEnded
+
+Done = Callable[[BaseException | None], None]
+
+
+class Result(msgspec.Struct, frozen=True):
+    """A finished task with its place in the order of commits."""
+
+    sequence: int
+    ended: TaskEnded
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    opened: JobOpened
+    closed: bool
+    state: str
+    """Empty while the job has not ended."""
+    ended_at: float | None
+    tasks: int
+    succeeded: int
+    failed: int
+    cancelled: int
+
+
+class Journal(Protocol):
+    """The scheduler's side: written by one process, which holds the lock of its folder."""
+
+    def raise_boot(self) -> int:
+        """Durably raises the boot number and returns it. Blocking; once, at the start."""
+        ...
+
+    def restore(self) -> Restored:
+        """Blocking; once, at the start."""
+        ...
+
+    def commit(self, entries: Sequence[Entry], done: Done) -> None: ...
+    def close(self) -> None:
+        """Finishes the commits under way. Blocking."""
+        ...
+
+
+class Reader(Protocol):
+    """Committed state, for answers that need no live state. Blocking: call in a thread.
+
+    Thread-safe. Lists are at most `limit` long.
+    """
+
+    def job(self, job: JobId) -> JobRow | None: ...
+    def jobs(self, *, before: JobId | None, limit: int) -> list[JobRow]:
+        """Newest first."""
+        ...
+
+    def find_jobs(self, prefix: str, limit: int) -> list[JobId]: ...
+    def result(self, job: JobId, index: int) -> Result | None: ...
+    def results(self, job: JobId, *, after: int, limit: int) -> list[Result]:
+        """In commit order, of those with a sequence above `after`; at most some 4 MiB of
+        values at a time, but at least one."""
+        ...
+
+    def results_by_index(self, job: JobId, *, first: int, limit: int) -> list[Result]:
+        """The finished ones among the tasks `first` … `first + limit - 1`, by index."""
+        ...
+
+    def ended_attempts(self, job: JobId, index: int) -> list[AttemptEnded]: ...
+    def arguments(self, job: JobId, index: int) -> bytes:
+        """The JSON of one task's arguments; empty if it has none."""
+        ...

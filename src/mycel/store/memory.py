@@ -1,0 +1,234 @@
+"""The journal's twin for simulation: the same promises, in virtual time, without a disk.
+
+Entries go through the codec, so that what is read back is never the writer's own object.
+`crash` is the point of it: groups that were not yet done are gone, and the store that it
+returns is what the restarted node finds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from mycel.core.identifiers import JobId
+from mycel.core.journal import (
+    AttemptEnded,
+    BlockAppended,
+    Entry,
+    JobClosed,
+    JobEnded,
+    JobOpened,
+    JobsPruned,
+    LeaseEnded,
+    LeaseGranted,
+    Restored,
+    TaskEnded,
+)
+
+from .errors import DiskRefused, JournalBroken, StoreError
+from .interface import Done, JobRow, Result
+from .memory_book import BookJob, MemoryBook
+from .reading import RESULT_BYTES_MAX, arguments_of, size_of
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODERS: Final[dict[type[Any], msgspec.msgpack.Decoder[Any]]] = {
+    kind: msgspec.msgpack.Decoder(kind)
+    for kind in (
+        JobOpened,
+        BlockAppended,
+        JobClosed,
+        JobEnded,
+        JobsPruned,
+        TaskEnded,
+        AttemptEnded,
+        LeaseGranted,
+        LeaseEnded,
+    )
+}
+
+
+class Clock(Protocol):
+    def now(self) -> float: ...
+    def call_at(self, when: float, callback: Callable[[], None], /) -> object: ...
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """An entry that is on the imagined disk, for whoever judges a run."""
+
+    at: float
+    """The clock's time of the commit."""
+    entry: Entry
+
+
+class _Durable:
+    """What outlives a crash."""
+
+    def __init__(self) -> None:
+        self.boot = 0
+        self.book = MemoryBook()
+        self.committed: list[Committed] = []
+
+
+class _Group(msgspec.Struct, frozen=True):
+    entries: list[tuple[type[Any], bytes]]
+    done: Done
+
+
+class MemoryStore:
+    """`store.interface.Journal` and `Reader`, for one thread."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        latency_seconds: float | Callable[[], float] = 0.0,
+        *,
+        _durable: _Durable | None = None,
+    ) -> None:
+        self._clock = clock
+        self._latency_seconds = latency_seconds
+        self._durable = _durable or _Durable()
+        self._waiting: deque[_Group] = deque()
+        self._last_done_at = clock.now()
+        self._failure: BaseException | None = None
+        self._disk_works = True
+        self._closed = False
+        self._crashed = False
+
+    @property
+    def committed(self) -> list[Committed]:
+        """Every entry in the order of commits, over all crashes. Not to be changed."""
+        return self._durable.committed
+
+    def crash(self) -> MemoryStore:
+        """Drops every group that is not yet done; this store is dead from now on."""
+        self._crashed = True
+        self._waiting.clear()
+        return MemoryStore(self._clock, self._latency_seconds, _durable=self._durable)
+
+    def break_disk(self) -> None:
+        """Every group that is not yet done is refused, and every later one."""
+        self._disk_works = False
+
+    def raise_boot(self) -> int:
+        self._durable.boot += 1
+        return self._durable.boot
+
+    def restore(self) -> Restored:
+        return self._durable.book.restored()
+
+    def highest_job(self) -> int:
+        return self._durable.book.highest_job
+
+    def commit(self, entries: Sequence[Entry], done: Done) -> None:
+        if self._crashed:
+            return
+        encoded = [(type(entry), _ENCODER.encode(entry)) for entry in entries]
+        latency = self._latency_seconds
+        seconds = latency() if callable(latency) else latency
+        # A shorter latency must not overtake: commits are done in the order of the calls.
+        self._last_done_at = max(self._last_done_at, self._clock.now() + seconds)
+        self._waiting.append(_Group(encoded, done))
+        self._clock.call_at(self._last_done_at, self._finish_one)
+
+    def close(self) -> None:
+        while self._waiting:
+            self._finish_one()
+        self._closed = True
+
+    def _finish_one(self) -> None:
+        if not self._waiting:
+            return  # the store crashed, or was closed, before the clock came here
+        group = self._waiting.popleft()
+        error = self._write(group)
+        if error is not None and self._failure is None:
+            self._failure = error
+        group.done(error)
+
+    def _write(self, group: _Group) -> StoreError | None:
+        if self._failure is not None or self._closed:
+            return JournalBroken(self._failure)
+        if not self._disk_works:
+            return DiskRefused("the simulated disk refused a write")
+        durable = self._durable
+        entries = [_DECODERS[kind].decode(encoded) for kind, encoded in group.entries]
+        try:
+            for entry in entries:
+                durable.book.apply(entry)
+        except StoreError as error:
+            # All or nothing: what the group had changed is undone by starting over.
+            durable.book = MemoryBook()
+            for committed in durable.committed:
+                durable.book.apply(committed.entry)
+            return error
+        now = self._clock.now()
+        durable.committed.extend(Committed(now, entry) for entry in entries)
+        return None
+
+    def job(self, job: JobId) -> JobRow | None:
+        found = self._durable.book.find(job)
+        return None if found is None else _row(found)
+
+    def jobs(self, *, before: JobId | None, limit: int) -> list[JobRow]:
+        book = self._durable.book
+        newest_first = sorted(book.jobs, reverse=True)
+        if before is not None:
+            number = book.numbers.get(before)
+            newest_first = [n for n in newest_first if number is not None and n < number]
+        return [_row(book.jobs[number]) for number in newest_first[:limit]]
+
+    def find_jobs(self, prefix: str, limit: int) -> list[JobId]:
+        found = (job for job in self._durable.book.numbers if job.startswith(prefix))
+        return sorted(found)[:limit]
+
+    def result(self, job: JobId, index: int) -> Result | None:
+        found = self._durable.book.find(job)
+        return None if found is None else found.by_index.get(index)
+
+    def results(self, job: JobId, *, after: int, limit: int) -> list[Result]:
+        found = self._durable.book.find(job)
+        results = [] if found is None else [r for r in found.results if r.sequence > after]
+        return _bounded(results[:limit])
+
+    def results_by_index(self, job: JobId, *, first: int, limit: int) -> list[Result]:
+        found = self._durable.book.find(job)
+        if found is None:
+            return []
+        indexes = range(first, first + limit)
+        return _bounded([found.by_index[i] for i in indexes if i in found.by_index])
+
+    def ended_attempts(self, job: JobId, index: int) -> list[AttemptEnded]:
+        found = self._durable.book.find(job)
+        return [] if found is None else list(found.attempts.get(index, ()))
+
+    def arguments(self, job: JobId, index: int) -> bytes:
+        found = self._durable.book.find(job)
+        block = None if found is None else found.block_of(index)
+        if block is None:
+            return b""
+        return arguments_of(block.appended.arguments, index - block.appended.first)
+
+
+def _bounded(results: list[Result]) -> list[Result]:
+    size = 0
+    for place, result in enumerate(results):
+        size += size_of(result.ended)
+        if place and size > RESULT_BYTES_MAX:
+            return results[:place]
+    return results
+
+
+def _row(job: BookJob) -> JobRow:
+    counts = {"succeeded": 0, "failed": 0, "cancelled": 0}
+    for result in job.results:
+        counts[result.ended.state] += 1
+    return JobRow(
+        opened=job.opened,
+        closed=job.closed,
+        state=job.state,
+        ended_at=job.ended_at,
+        tasks=sum(block.appended.count for block in job.blocks),
+        **counts,
+    )

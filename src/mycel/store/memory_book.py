@@ -1,0 +1,208 @@
+"""What a journal's entries add up to, in memory, under the same rules as in SQLite."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from mycel.core.identifiers import JobId, JobNumber, LeaseId, PeerId
+from mycel.core.journal import (
+    AttemptEnded,
+    BlockAppended,
+    Entry,
+    JobClosed,
+    JobEnded,
+    JobOpened,
+    JobsPruned,
+    LeaseEnded,
+    LeaseGranted,
+    Restored,
+    StoredBlock,
+    StoredJob,
+    TaskEnded,
+)
+
+from .errors import AlreadyEnded, AttemptOutdated, OwnershipLost, RuleBroken
+from .interface import Result
+
+STATES: Final = ("succeeded", "failed", "cancelled")
+
+
+class BookBlock:
+    def __init__(self, appended: BlockAppended, number: int) -> None:
+        self.appended = appended
+        self.number = number
+        self.ended = 0
+        length = -(-appended.count // 8)
+        self.bitmaps = {state: bytearray(length) for state in STATES}
+
+    def stored(self) -> StoredBlock:
+        appended = self.appended
+        if self.ended == appended.count:
+            # As in SQLite: nobody needs the arguments of a block that is done.
+            appended = msgspec.structs.replace(appended, arguments=b"")
+        succeeded, failed, cancelled = (bytes(self.bitmaps[state]) for state in STATES)
+        return StoredBlock(appended, succeeded, failed, cancelled)
+
+
+class BookJob:
+    def __init__(self, opened: JobOpened) -> None:
+        self.opened = opened
+        self.closed = False
+        self.state = ""
+        self.ended_at: float | None = None
+        self.blocks: list[BookBlock] = []
+        self.firsts: list[int] = []
+        """The first index of each block."""
+        self.batches: set[int] = set()
+        self.results: list[Result] = []
+        self.by_index: dict[int, Result] = {}
+        self.attempts: dict[int, list[AttemptEnded]] = {}
+
+    def block_of(self, index: int) -> BookBlock | None:
+        place = bisect_right(self.firsts, index) - 1
+        if place < 0:
+            return None
+        block = self.blocks[place]
+        return block if index < block.appended.first + block.appended.count else None
+
+
+class MemoryBook:
+    """Committed state. An entry that breaks a rule raises, and may leave its group half
+    applied: whoever committed it throws the book away."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[JobNumber, BookJob] = {}
+        self.numbers: dict[JobId, JobNumber] = {}
+        self.leases: dict[tuple[PeerId, LeaseId], LeaseGranted] = {}
+        self.last_sequence = 0
+        self.highest_job = 0
+        self.totals = dict.fromkeys(STATES, 0)
+        self._blocks = 0
+        self._apply: Final[dict[type[Any], Callable[[Any], None]]] = {
+            JobOpened: self._open_job,
+            BlockAppended: self._append_block,
+            JobClosed: self._close_job,
+            JobEnded: self._end_job,
+            JobsPruned: self._prune_jobs,
+            TaskEnded: self._end_task,
+            AttemptEnded: self._end_attempt,
+            LeaseGranted: self._grant_lease,
+            LeaseEnded: self._end_lease,
+        }
+
+    def apply(self, entry: Entry) -> None:
+        self._apply[type(entry)](entry)
+
+    def find(self, job: JobId) -> BookJob | None:
+        number = self.numbers.get(job)
+        return None if number is None else self.jobs[number]
+
+    def restored(self) -> Restored:
+        jobs = [self.jobs[number] for number in sorted(self.jobs)]
+        blocks = sorted((block for job in jobs for block in job.blocks), key=lambda b: b.number)
+        return Restored(
+            jobs=[StoredJob(job.opened, job.closed, job.state, job.ended_at) for job in jobs],
+            blocks=[block.stored() for block in blocks],
+            ended_attempts=[
+                attempt
+                for job in jobs
+                for index in sorted(job.attempts)
+                if index not in job.by_index
+                for attempt in job.attempts[index]
+            ],
+            leases=[self.leases[key] for key in sorted(self.leases)],
+            tasks_succeeded=self.totals["succeeded"],
+            tasks_failed=self.totals["failed"],
+            tasks_cancelled=self.totals["cancelled"],
+        )
+
+    def _job(self, number: JobNumber) -> BookJob:
+        job = self.jobs.get(number)
+        if job is None:
+            raise RuleBroken(f"job {number} does not exist")
+        return job
+
+    def _open_job(self, opened: JobOpened) -> None:
+        if opened.job in self.jobs or opened.id in self.numbers:
+            raise RuleBroken(f"job {opened.id} exists already")
+        self.jobs[opened.job] = BookJob(opened)
+        self.numbers[opened.id] = opened.job
+        self.highest_job = max(self.highest_job, opened.job)
+
+    def _append_block(self, appended: BlockAppended) -> None:
+        job = self._job(appended.job)
+        last = job.blocks[-1].appended if job.blocks else None
+        repeated = appended.batch in job.batches
+        overlapping = last is not None and appended.first < last.first + last.count
+        if repeated or overlapping or job.closed or job.state:
+            raise RuleBroken(
+                f"batch {appended.batch} of job {appended.job} repeats another, overlaps it, "
+                "or its job is closed"
+            )
+        self._blocks += 1
+        job.blocks.append(BookBlock(appended, self._blocks))
+        job.firsts.append(appended.first)
+        job.batches.add(appended.batch)
+
+    def _close_job(self, closed: JobClosed) -> None:
+        self._job(closed.job).closed = True
+
+    def _end_job(self, ended: JobEnded) -> None:
+        job = self.jobs.get(ended.job)
+        if job is None or job.state:
+            raise AlreadyEnded(f"job {ended.job} has ended or does not exist")
+        job.state = ended.state
+        job.ended_at = ended.ended_at
+
+    def _prune_jobs(self, pruned: JobsPruned) -> None:
+        for number in pruned.jobs:
+            job = self.jobs.pop(number, None)
+            if job is not None:
+                del self.numbers[job.opened.id]
+
+    def _end_task(self, ended: TaskEnded) -> None:
+        job, block = self._checked(ended)
+        if ended.state not in STATES:
+            raise RuleBroken(f"a task can end as one of {STATES}, not as {ended.state!r}")
+        self.last_sequence += 1
+        result = Result(self.last_sequence, ended)
+        job.results.append(result)
+        job.by_index[ended.index] = result
+        place = ended.index - block.appended.first
+        block.bitmaps[ended.state][place >> 3] |= 1 << (place & 7)
+        block.ended += 1
+        self.totals[ended.state] += 1
+
+    def _end_attempt(self, ended: AttemptEnded) -> None:
+        job, _ = self._checked(ended)
+        job.attempts.setdefault(ended.index, []).append(ended)
+
+    def _checked(self, ended: TaskEnded | AttemptEnded) -> tuple[BookJob, BookBlock]:
+        task = f"task {ended.index} of job {ended.job}"
+        job = self.jobs.get(ended.job)
+        block = None if job is None else job.block_of(ended.index)
+        if job is None or block is None:
+            raise OwnershipLost(f"no block has {task}")
+        if ended.index in job.by_index:
+            raise AlreadyEnded(f"{task} already has its terminal state")
+        if block.appended.owner_epoch != ended.owner_epoch:
+            raise OwnershipLost(
+                f"{task} belongs to owner epoch {block.appended.owner_epoch}, "
+                f"not to {ended.owner_epoch}: another scheduler took it over"
+            )
+        earlier = job.attempts.get(ended.index)
+        if earlier and ended.attempt is not None and ended.attempt <= earlier[-1].attempt:
+            raise AttemptOutdated(
+                f"attempt {ended.attempt} of {task} is not above its highest ended attempt"
+            )
+        return job, block
+
+    def _grant_lease(self, granted: LeaseGranted) -> None:
+        self.leases[granted.worker, granted.lease] = granted
+
+    def _end_lease(self, ended: LeaseEnded) -> None:
+        self.leases.pop((ended.worker, ended.lease), None)

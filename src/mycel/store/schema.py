@@ -1,0 +1,123 @@
+"""The tables of a scheduler's journal.
+
+    jobs ─┬─ blocks          one appended batch; its tasks are arithmetic over it
+          ├─ results         one row per finished task, numbered in the order of commits
+          └─ ended_attempts  of attempts that left their task unfinished
+    leases                   those that have not ended
+    pruned_jobs              forgotten jobs of which rows are still to be deleted
+    meta                     one row: boot number, totals, highest numbers
+
+No table has a foreign key: pruning takes a job's row at once and the rest in steps.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .database import Format
+
+SCHEMA_VERSION: Final = 1
+APPLICATION_ID: Final = 0x4D59434A  # "MYCJ"
+
+# `results_by_job` also orders by sequence, since an index ends with the row's key.
+# `results_unsuccessful` costs the common row nothing, and spares a restart from reading rows:
+# what is in `results_by_task` and not in it has succeeded.
+_SCRIPT: Final = """
+CREATE TABLE meta (
+    only INTEGER PRIMARY KEY CHECK (only = 1),
+    swarm TEXT NOT NULL,
+    boot INTEGER NOT NULL,
+    last_sequence INTEGER NOT NULL,
+    highest_job INTEGER NOT NULL,
+    tasks_succeeded INTEGER NOT NULL,
+    tasks_failed INTEGER NOT NULL,
+    tasks_cancelled INTEGER NOT NULL
+);
+INSERT INTO meta VALUES (1, '', 0, 0, 0, 0, 0, 0);
+
+CREATE TABLE jobs (
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL,
+    user TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    idempotency_key TEXT NOT NULL,
+    body_digest BLOB NOT NULL,
+    closed INTEGER NOT NULL DEFAULT 0,
+    state TEXT NOT NULL DEFAULT '',
+    ended_at REAL,
+    specification BLOB NOT NULL
+);
+
+CREATE TABLE blocks (
+    number INTEGER PRIMARY KEY,
+    job INTEGER NOT NULL,
+    batch INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    owner TEXT NOT NULL DEFAULT '',
+    owner_epoch INTEGER NOT NULL,
+    appended_at REAL NOT NULL,
+    arguments BLOB NOT NULL
+);
+CREATE INDEX blocks_by_task ON blocks (job, first, count, owner_epoch);
+CREATE UNIQUE INDEX blocks_by_batch ON blocks (job, batch);
+
+CREATE TABLE results (
+    sequence INTEGER PRIMARY KEY,
+    job INTEGER NOT NULL,
+    task_index INTEGER NOT NULL,
+    owner_epoch INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    attempt INTEGER,
+    attempt_state TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    worker TEXT,
+    exit_code INTEGER,
+    value BLOB NOT NULL,
+    digest BLOB NOT NULL,
+    error TEXT NOT NULL,
+    stdout BLOB NOT NULL,
+    stderr BLOB NOT NULL,
+    started_at REAL,
+    ended_at REAL NOT NULL
+);
+CREATE UNIQUE INDEX results_by_task ON results (job, task_index);
+CREATE INDEX results_by_job ON results (job);
+CREATE INDEX results_unsuccessful ON results (job, task_index, state) WHERE state <> 'succeeded';
+
+CREATE TABLE ended_attempts (
+    job INTEGER NOT NULL,
+    task_index INTEGER NOT NULL,
+    owner_epoch INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    counts INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    worker TEXT NOT NULL,
+    exit_code INTEGER,
+    error TEXT NOT NULL,
+    started_at REAL,
+    ended_at REAL NOT NULL,
+    PRIMARY KEY (job, task_index, attempt)
+) WITHOUT ROWID;
+
+CREATE TABLE leases (
+    worker TEXT NOT NULL,
+    lease INTEGER NOT NULL,
+    shape BLOB NOT NULL,
+    slots INTEGER NOT NULL,
+    addresses TEXT NOT NULL,
+    PRIMARY KEY (worker, lease)
+) WITHOUT ROWID;
+
+CREATE TABLE pruned_jobs (number INTEGER PRIMARY KEY)
+"""
+
+JOURNAL_FORMAT: Final = Format(
+    what="a scheduler's journal",
+    application_id=APPLICATION_ID,
+    version=SCHEMA_VERSION,
+    script=_SCRIPT,
+)

@@ -1,0 +1,260 @@
+"""A scheduler's journal in one SQLite file.
+
+    loop's thread             writer's thread                       loop's thread
+    commit(entries, done) ──▶ queue ─▶ one transaction of several ─▶ done(None)
+                                       groups, one sync
+
+Groups share a transaction only as long as all of them are sound: when a rule stops one, the
+transaction is undone and they are committed one by one up to the offender.
+"""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mycel.core.identifiers import JobId
+from mycel.core.journal import AttemptEnded, Entry, Restored
+
+from . import restoring
+from .database import open_database, preallocate_wal
+from .errors import JournalBroken, RuleBroken, StoreError, foreign, translated
+from .interface import Done, JobRow, Result
+from .reading import SqliteReader
+from .schema import JOURNAL_FORMAT
+from .writing import EntryWriter
+
+CallSoon = Callable[[Callable[[], None]], object]
+"""Such as `loop.call_soon_threadsafe`."""
+
+TRANSACTION_ROWS_MAX: Final = 2000
+PRUNE_ROWS_MAX: Final = 500
+PRUNE_EVERY_TRANSACTIONS: Final = 16
+"""How often rows of pruned jobs are deleted while there is no idle moment."""
+IDLE_SECONDS: Final = 0.25
+"""After so long without a commit the WAL is copied into the database."""
+
+
+class _Group(msgspec.Struct, frozen=True, gc=False):
+    entries: Sequence[Entry]
+    done: Done
+
+
+class SqliteStore:
+    """`store.interface.Journal` and `Reader`. The caller holds the lock of the folder."""
+
+    def __init__(self, path: Path, call_soon: CallSoon, *, swarm: str = "") -> None:
+        self._path = path
+        self._call_soon = call_soon
+        self._connection = open_database(path, JOURNAL_FORMAT)
+        try:
+            self._claim_for(swarm)
+            preallocate_wal(self._connection)
+            self._writer = EntryWriter(self._connection)
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise translated(error, path) from error
+        except StoreError:
+            self._connection.close()
+            raise
+        self._reader = SqliteReader(path)
+        self._groups: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
+        self._using_connection = threading.Lock()
+        self._failure: BaseException | None = None
+        self._closed = False
+        self._transactions_since_pruning = 0
+        self._uncopied = False
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._started = False
+
+    def raise_boot(self) -> int:
+        statement = "UPDATE meta SET boot = boot + 1 RETURNING boot"
+        with self._using_connection:
+            try:
+                boot: int = self._connection.execute(statement).fetchall()[0][0]
+            except sqlite3.Error as error:
+                raise translated(error, self._path) from error
+        return boot
+
+    def restore(self) -> Restored:
+        with self._using_connection:
+            try:
+                return restoring.restore(self._connection)
+            except sqlite3.Error as error:
+                raise translated(error, self._path) from error
+
+    def highest_job(self) -> int:
+        """The highest job number ever used, those of pruned jobs included; 0 if none was."""
+        return self._writer.highest_job
+
+    def commit(self, entries: Sequence[Entry], done: Done) -> None:
+        if self._closed:
+            self._call_soon(partial(done, JournalBroken(None)))
+            return
+        if not self._started:
+            # Not before: `restore` and `raise_boot` have the connection to themselves.
+            self._started = True
+            self._thread.start()
+        self._groups.put(_Group(entries, done))
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._started:
+            self._groups.put(None)
+            self._thread.join()
+        self._reader.close()
+        self._connection.close()
+
+    def job(self, job: JobId) -> JobRow | None:
+        return self._reader.job(job)
+
+    def jobs(self, *, before: JobId | None, limit: int) -> list[JobRow]:
+        return self._reader.jobs(before=before, limit=limit)
+
+    def find_jobs(self, prefix: str, limit: int) -> list[JobId]:
+        return self._reader.find_jobs(prefix, limit)
+
+    def result(self, job: JobId, index: int) -> Result | None:
+        return self._reader.result(job, index)
+
+    def results(self, job: JobId, *, after: int, limit: int) -> list[Result]:
+        return self._reader.results(job, after=after, limit=limit)
+
+    def results_by_index(self, job: JobId, *, first: int, limit: int) -> list[Result]:
+        return self._reader.results_by_index(job, first=first, limit=limit)
+
+    def ended_attempts(self, job: JobId, index: int) -> list[AttemptEnded]:
+        return self._reader.ended_attempts(job, index)
+
+    def arguments(self, job: JobId, index: int) -> bytes:
+        return self._reader.arguments(job, index)
+
+    def _claim_for(self, swarm: str) -> None:
+        (stored,) = self._connection.execute("SELECT swarm FROM meta").fetchone()
+        if swarm and stored and swarm != stored:
+            raise foreign(self._path, f"is the journal of swarm {stored!r}, not of {swarm!r}")
+        if swarm and not stored:
+            self._connection.execute("UPDATE meta SET swarm = ?", (swarm,))
+
+    def _run(self) -> None:
+        """The writer's thread."""
+        more = True
+        while more:
+            groups, more = self._take()
+            with self._using_connection:
+                if groups:
+                    self._commit(groups)
+                elif more:
+                    self._tidy_up()
+                if groups and self._pruning_is_due():
+                    self._prune()
+
+    def _take(self) -> tuple[list[_Group], bool]:
+        """The groups that wait, at least one unless there is something to tidy up; and
+        whether more can follow."""
+        groups: list[_Group] = []
+        rows = 0
+        try:
+            group = self._first_group()
+            while group is not None:
+                groups.append(group)
+                rows += len(group.entries)
+                if rows >= TRANSACTION_ROWS_MAX:
+                    return groups, True
+                group = self._groups.get_nowait()
+        except queue.Empty:
+            return groups, True
+        return groups, False
+
+    def _first_group(self) -> _Group | None:
+        if self._failure is None and self._writer.pruning_left:
+            return self._groups.get_nowait()
+        if self._failure is None and self._uncopied:
+            return self._groups.get(timeout=IDLE_SECONDS)
+        return self._groups.get()
+
+    def _commit(self, groups: list[_Group]) -> None:
+        if self._failure is None:
+            try:
+                self._transact(groups)
+            except RuleBroken as error:
+                if len(groups) > 1:
+                    for group in groups:
+                        self._commit([group])
+                    return
+                self._fail(groups, error)
+            except sqlite3.Error as error:
+                self._fail(groups, translated(error, self._path))
+            except Exception as error:  # noqa: BLE001 – the thread's edge tells what ends it
+                self._fail(groups, StoreError(f"an entry cannot be stored: {error!r}"))
+            else:
+                self._tell(groups, None)
+        else:
+            self._tell(groups, JournalBroken(self._failure))
+
+    def _transact(self, groups: list[_Group]) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            for group in groups:
+                self._writer.apply(group.entries)
+            self._writer.save_totals()
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._undo()
+            raise
+        self._uncopied = True
+
+    def _undo(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        self._writer.forget()
+
+    def _fail(self, groups: list[_Group], error: BaseException) -> None:
+        self._failure = error
+        self._tell(groups, error)
+
+    def _tell(self, groups: list[_Group], error: BaseException | None) -> None:
+        try:
+            for group in groups:
+                self._call_soon(partial(group.done, error))
+        except RuntimeError:
+            # The loop was closed before its store: nobody is left who could be told.
+            self._failure = self._failure or error
+
+    def _pruning_is_due(self) -> bool:
+        self._transactions_since_pruning += 1
+        overdue = self._transactions_since_pruning >= PRUNE_EVERY_TRANSACTIONS
+        return overdue and self._writer.pruning_left and self._failure is None
+
+    def _tidy_up(self) -> None:
+        if self._writer.pruning_left:
+            self._prune()
+        elif self._uncopied:
+            self._uncopied = False
+            try:
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            except sqlite3.Error as error:
+                self._failure = translated(error, self._path)
+
+    def _prune(self) -> None:
+        self._transactions_since_pruning = 0
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._writer.prune_step(PRUNE_ROWS_MAX)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._undo()
+                raise
+        except sqlite3.Error as error:
+            self._failure = translated(error, self._path)
+        self._uncopied = True

@@ -1,0 +1,245 @@
+"""Turns journal entries into SQL, with the rules of the journal checked in the same statements.
+
+Runs of entries of one type go through one `executemany`. A conditional INSERT that a rule
+stops changes no row, so a run is sound if it changed as many rows as it has entries; only
+when it did not, the offender and its reason are looked for.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec.structs import astuple
+
+from mycel.core.journal import (
+    AttemptEnded,
+    BlockAppended,
+    Entry,
+    JobClosed,
+    JobEnded,
+    JobOpened,
+    JobsPruned,
+    LeaseEnded,
+    LeaseGranted,
+    TaskEnded,
+)
+
+from .errors import AlreadyEnded, AttemptOutdated, OwnershipLost, RuleBroken
+
+# The owner epoch of the block that has the task, or NULL if no block has it. Only the places
+# of parameters are put into these texts.
+_EPOCH_OF_TASK: Final = """(
+    SELECT CASE WHEN first + count > ?{index} THEN owner_epoch END FROM blocks
+    WHERE job = ?{job} AND first <= ?{index} ORDER BY first DESC LIMIT 1)"""
+
+_TASK_ENDED: Final = f"""
+INSERT OR IGNORE INTO results
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18
+WHERE {_EPOCH_OF_TASK.format(job=2, index=3)} = ?4
+AND NOT EXISTS (
+    SELECT 1 FROM ended_attempts WHERE job = ?2 AND task_index = ?3 AND attempt >= ?7)
+"""  # noqa: S608
+
+_ATTEMPT_ENDED: Final = f"""
+INSERT OR IGNORE INTO ended_attempts
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12
+WHERE {_EPOCH_OF_TASK.format(job=1, index=2)} = ?3
+AND NOT EXISTS (SELECT 1 FROM results WHERE job = ?1 AND task_index = ?2)
+AND NOT EXISTS (
+    SELECT 1 FROM ended_attempts WHERE job = ?1 AND task_index = ?2 AND attempt >= ?4)
+"""  # noqa: S608
+
+_JOB_OPENED: Final = """
+INSERT OR IGNORE INTO jobs
+    (number, id, name, user, specification, created_at, idempotency_key, body_digest)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+WHERE NOT EXISTS (SELECT 1 FROM pruned_jobs WHERE number = ?1)
+"""
+
+_BLOCK_APPENDED: Final = """
+INSERT OR IGNORE INTO blocks (job, batch, first, count, arguments, owner_epoch, appended_at)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
+WHERE EXISTS (SELECT 1 FROM jobs WHERE number = ?1 AND NOT closed AND state = '')
+AND ?3 >= coalesce((
+    SELECT first + count FROM blocks WHERE job = ?1 ORDER BY first DESC LIMIT 1), 0)
+"""
+
+_PRUNE_STEPS: Final = (
+    "DELETE FROM results WHERE sequence IN (SELECT sequence FROM results WHERE job = ? LIMIT ?)",
+    "DELETE FROM blocks WHERE number IN (SELECT number FROM blocks WHERE job = ? LIMIT ?)",
+    """DELETE FROM ended_attempts WHERE (job, task_index, attempt) IN (
+        SELECT job, task_index, attempt FROM ended_attempts WHERE job = ? LIMIT ?)""",
+)
+
+STATES: Final = ("succeeded", "failed", "cancelled")
+
+Row = tuple[Any, ...]
+
+
+class EntryWriter:
+    """Applies entries within the caller's transaction.
+
+    Owns the totals and the highest numbers: `save_totals` before a COMMIT puts them into the
+    same transaction, `forget` after a ROLLBACK takes them from the database again.
+    `pruning_left` says whether `prune_step` has anything to do.
+    """
+
+    pruning_left: bool
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._apply: Final[dict[type[Any], Callable[[list[Any]], None]]] = {
+            JobOpened: self._open_jobs,
+            BlockAppended: self._append_blocks,
+            JobClosed: self._close_jobs,
+            JobEnded: self._end_jobs,
+            JobsPruned: self._prune_jobs,
+            TaskEnded: self._end_tasks,
+            AttemptEnded: self._end_attempts,
+            LeaseGranted: self._grant_leases,
+            LeaseEnded: self._end_leases,
+        }
+        self.forget()
+
+    def forget(self) -> None:
+        query = """SELECT last_sequence, highest_job,
+            tasks_succeeded, tasks_failed, tasks_cancelled FROM meta"""
+        row = self._connection.execute(query).fetchone()
+        self._last_sequence, self._highest_job = row[:2]
+        self._totals = list(row[2:])
+        self.pruning_left = self._any_pruned()
+
+    @property
+    def highest_job(self) -> int:
+        """The highest job number that was ever used, pruned jobs included."""
+        return cast(int, self._highest_job)
+
+    def apply(self, entries: Sequence[Entry]) -> None:
+        for kind, run in groupby(entries, key=type):
+            self._apply[kind](list(run))
+
+    def save_totals(self) -> None:
+        self._connection.execute(
+            """UPDATE meta SET last_sequence = ?, highest_job = ?,
+            tasks_succeeded = ?, tasks_failed = ?, tasks_cancelled = ?""",
+            (self._last_sequence, self._highest_job, *self._totals),
+        )
+
+    def prune_step(self, rows_max: int) -> None:
+        """Deletes up to that many rows of forgotten jobs."""
+        execute = self._connection.execute
+        for (job,) in execute("SELECT number FROM pruned_jobs LIMIT ?", (rows_max,)).fetchall():
+            for statement in _PRUNE_STEPS:
+                rows_max -= execute(statement, (job, rows_max)).rowcount
+                if rows_max <= 0:
+                    return
+            execute("DELETE FROM pruned_jobs WHERE number = ?", (job,))
+            rows_max -= 1
+            if rows_max <= 0:
+                return
+        self.pruning_left = self._any_pruned()
+
+    def _any_pruned(self) -> bool:
+        query = "SELECT 1 FROM pruned_jobs LIMIT 1"
+        return self._connection.execute(query).fetchone() is not None
+
+    def _changes(self, statement: str, rows: Sequence[Row]) -> int:
+        before = self._connection.total_changes
+        self._connection.executemany(statement, rows)
+        return self._connection.total_changes - before
+
+    def _end_tasks(self, run: list[TaskEnded]) -> None:
+        first = self._last_sequence + 1
+        rows = [(number, *astuple(ended)) for number, ended in enumerate(run, first)]
+        if self._changes(_TASK_ENDED, rows) != len(rows):
+            raise self._why_not_ended(run, first)
+        self._last_sequence += len(rows)
+        states = [ended.state for ended in run]
+        counts = [states.count(state) for state in STATES]
+        if sum(counts) != len(run):
+            raise RuleBroken(f"a task can end as one of {STATES}, not as one of {set(states)}")
+        self._totals = [total + count for total, count in zip(self._totals, counts, strict=True)]
+
+    def _why_not_ended(self, run: list[TaskEnded], first: int) -> RuleBroken:
+        for sequence, ended in enumerate(run, first):
+            query = "SELECT sequence FROM results WHERE job = ? AND task_index = ?"
+            found = self._connection.execute(query, (ended.job, ended.index)).fetchone()
+            if found == (sequence,):
+                continue
+            return self._why_refused(ended, terminal=found is not None)
+        return RuleBroken("SQLite kept fewer finished tasks than it was given")
+
+    def _end_attempts(self, run: list[AttemptEnded]) -> None:
+        # One by one: they are rare, and several of one task may come in one run.
+        for ended in run:
+            if self._connection.execute(_ATTEMPT_ENDED, astuple(ended)).rowcount != 1:
+                query = "SELECT 1 FROM results WHERE job = ? AND task_index = ?"
+                found = self._connection.execute(query, (ended.job, ended.index)).fetchone()
+                raise self._why_refused(ended, terminal=found is not None)
+
+    def _why_refused(self, ended: TaskEnded | AttemptEnded, *, terminal: bool) -> RuleBroken:
+        task = f"task {ended.index} of job {ended.job}"
+        if terminal:
+            return AlreadyEnded(f"{task} already has its terminal state")
+        query = f"SELECT {_EPOCH_OF_TASK.format(job=1, index=2)}"
+        (epoch,) = self._connection.execute(query, (ended.job, ended.index)).fetchone()
+        if epoch is None:
+            return OwnershipLost(f"no block has {task}")
+        if epoch != ended.owner_epoch:
+            return OwnershipLost(
+                f"{task} belongs to owner epoch {epoch}, not to {ended.owner_epoch}: "
+                "another scheduler took it over"
+            )
+        return AttemptOutdated(
+            f"attempt {ended.attempt} of {task} is not above its highest ended attempt"
+        )
+
+    def _open_jobs(self, run: list[JobOpened]) -> None:
+        if self._changes(_JOB_OPENED, [astuple(opened) for opened in run]) != len(run):
+            raise RuleBroken(f"one of the jobs {[opened.id for opened in run]} exists already")
+        self._highest_job = max(self._highest_job, *(opened.job for opened in run))
+
+    def _append_blocks(self, run: list[BlockAppended]) -> None:
+        if self._changes(_BLOCK_APPENDED, [astuple(block) for block in run]) != len(run):
+            names = [f"batch {block.batch} of job {block.job}" for block in run]
+            raise RuleBroken(f"one of {names} repeats another, overlaps it, or its job is closed")
+
+    def _close_jobs(self, run: list[JobClosed]) -> None:
+        statement = "UPDATE jobs SET closed = 1 WHERE number = ?"
+        if self._changes(statement, [(closed.job,) for closed in run]) != len(run):
+            raise RuleBroken(f"one of the jobs {[closed.job for closed in run]} does not exist")
+
+    def _end_jobs(self, run: list[JobEnded]) -> None:
+        statement = "UPDATE jobs SET state = ?2, ended_at = ?3 WHERE number = ?1 AND state = ''"
+        if self._changes(statement, [astuple(ended) for ended in run]) != len(run):
+            raise AlreadyEnded(
+                f"one of the jobs {[ended.job for ended in run]} has ended or does not exist"
+            )
+
+    def _prune_jobs(self, run: list[JobsPruned]) -> None:
+        # What is large is deleted later, step by step; without its row a job is invisible.
+        rows = [(job,) for pruned in run for job in pruned.jobs]
+        self._connection.executemany(
+            "INSERT OR IGNORE INTO pruned_jobs SELECT number FROM jobs WHERE number = ?", rows
+        )
+        self._connection.executemany("DELETE FROM jobs WHERE number = ?", rows)
+        self.pruning_left = self._any_pruned()
+
+    def _grant_leases(self, run: list[LeaseGranted]) -> None:
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?)",
+            [
+                (*astuple(granted)[:4], msgspec.json.encode(granted.addresses).decode())
+                for granted in run
+            ],
+        )
+
+    def _end_leases(self, run: list[LeaseEnded]) -> None:
+        self._connection.executemany(
+            "DELETE FROM leases WHERE worker = ? AND lease = ?",
+            [(ended.worker, ended.lease) for ended in run],
+        )

@@ -1,0 +1,256 @@
+"""The swarm over the native extension.
+
+    network threads ──▶ event queue ──eventfd──▶ drain() ──table──▶ SwarmListener
+
+One `drain` takes everything that has happened since the last. Each event names its kind
+and brings the arguments of the method that deals with it, which for most kinds is the
+listener's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from mycel._native import Node
+from mycel.core.identifiers import PeerId
+from mycel.swarm.errors import AddressInUse, InvalidSetting, ListenFailed, NodeStopped
+from mycel.swarm.interface import DialFailure, Liveness, StreamProtocol, SwarmListener
+from mycel.swarm.roles import roles_of
+
+
+class _Kind(IntEnum):
+    """As the extension numbers them."""
+
+    LISTENING = 0
+    LISTEN_FAILED = 1
+    NOT_LISTENING = 2
+    CONNECTED = 3
+    DISCONNECTED = 4
+    DIAL_SUCCEEDED = 5
+    DIAL_FAILED = 6
+    STREAM_OPENED = 7
+    STREAM_FAILED = 8
+    FRAMES = 9
+    HEARTBEAT = 10
+    SILENT = 11
+    WRITABLE = 12
+    STREAM_CLOSED = 13
+    GOSSIP = 14
+    ROUND_TRIP = 15
+    REFUSED = 16
+    STOPPED = 17
+
+
+class Libp2pSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Time-outs and limits of a node; the defaults are what `native/node` recommends."""
+
+    connect_timeout_seconds: float = 5.0
+    """From the first packet to the end of the hello."""
+    hello_timeout_seconds: float = 3.0
+    open_stream_timeout_seconds: float = 5.0
+    ping_interval_seconds: float = 15.0
+    ping_timeout_seconds: float = 20.0
+    """Two pings in a row without an answer in this time end the connection."""
+    expiry_check_seconds: float = 5.0
+    """How often live connections are held against their tokens' expiry."""
+    clock_tolerance_seconds: float = 60.0
+    """Granted beyond a token's expiry, because clocks differ. Whole seconds count."""
+    stop_timeout_seconds: float = 1.0
+    """How long `stop` may take to send what is queued."""
+    gossip_heartbeat_seconds: float = 1.0
+    max_connections: int = 1024
+    """Far above what a node works with: to hit it costs both sides a handshake."""
+    max_pending_incoming: int = 256
+    """Connections that have not passed the hello yet…"""
+    max_pending_incoming_per_address: int = 64
+    """…and how many of them may come from one IP address."""
+
+
+class Libp2pSwarm:
+    """One node's membership in a swarm. Use it from the event loop that started it."""
+
+    def __init__(
+        self, native: Node, protocols: Sequence[StreamProtocol], listener: SwarmListener
+    ) -> None:
+        """Not for callers: see `start`."""
+        self._native = native
+        self._peer = native.peer
+        self._protocols = frozenset(protocol.name for protocol in protocols)
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._addresses: list[str] = []
+        self._listens: dict[int, asyncio.Future[str]] = {}
+        self._next_listen = 0
+        self._stopped: asyncio.Future[None] = self._loop.create_future()
+        self._table = self._handlers()
+        self._loop.add_reader(native.fileno(), self._drain)
+
+    @classmethod
+    async def start(
+        cls,
+        *,
+        secret: bytes,
+        owner_public: bytes,
+        token: bytes,
+        listener: SwarmListener,
+        protocols: Sequence[StreamProtocol],
+        listen_addresses: Sequence[str] = (),
+        liveness: Liveness | None = None,
+        settings: Libp2pSettings | None = None,
+    ) -> Libp2pSwarm:
+        """Starts a node and waits until it listens on every address.
+
+        `secret` is the node's Ed25519 secret, `token` what the swarm's owner signed for
+        its peer id. Whether the token is good is judged by the peers, not here.
+
+        Raises `InvalidKey`, `InvalidAddress`, `InvalidSetting`, `ListenFailed`.
+        """
+        liveness = liveness or Liveness()
+        native = Node(
+            secret=secret,
+            owner_public=owner_public,
+            token=token,
+            protocols=[
+                (p.name, p.max_frame_bytes, p.heartbeats, p.write_high_bytes, p.read_high_bytes)
+                for p in protocols
+            ],
+            liveness=(
+                liveness.heartbeat_seconds,
+                liveness.silence_seconds,
+                liveness.repeat_seconds,
+            ),
+            settings=msgspec.structs.asdict(settings or Libp2pSettings()),
+        )
+        swarm = cls(native, protocols, listener)
+        try:
+            for address in listen_addresses:
+                await swarm.listen(address)
+        except BaseException:
+            await swarm.stop()
+            raise
+        return swarm
+
+    @property
+    def peer(self) -> PeerId:
+        return self._peer
+
+    @property
+    def addresses(self) -> list[str]:
+        return list(self._addresses)
+
+    async def listen(self, address: str) -> str:
+        """Listens on one more address; `/tcp/0` picks a free port.
+
+        Returns the address with its port and `/p2p/<peer id>`. Raises `InvalidAddress`,
+        `AddressInUse`, `ListenFailed`, `NodeStopped`.
+        """
+        self._next_listen += 1
+        number = self._next_listen
+        self._native.listen(number, address)
+        future: asyncio.Future[str] = self._loop.create_future()
+        self._listens[number] = future
+        return await future
+
+    async def stop(self) -> None:
+        """Sends what is queued, closes every connection and frees the ports. Idempotent.
+
+        The listener hears of the end of every stream and peer before this returns.
+        """
+        self._native.stop()
+        await asyncio.shield(self._stopped)
+
+    def dial(self, address: str) -> None:
+        self._native.dial(address)
+
+    def open_stream(self, peer: PeerId, protocol: str) -> None:
+        if protocol not in self._protocols:
+            raise InvalidSetting(f"the node was not started with the protocol {protocol}")
+        self._native.open_stream(peer, protocol)
+
+    def disconnect(self, peer: PeerId) -> None:
+        self._native.disconnect(peer)
+
+    def subscribe(self, topic: str) -> None:
+        self._native.subscribe(topic)
+
+    def publish(self, topic: str, data: bytes) -> None:
+        self._native.publish(topic, data)
+
+    def _drain(self) -> None:
+        table = self._table
+        events = iter(self._native.drain())
+        while True:
+            try:
+                for kind, arguments in events:
+                    table[kind](*arguments)
+                break
+            except Exception as error:  # noqa: BLE001 - this edge owns the callbacks
+                # A fault of the listener must not swallow the events behind it.
+                self._loop.call_exception_handler(
+                    {"message": "a swarm listener failed", "exception": error}
+                )
+        self._native.acknowledge()
+
+    def _handlers(self) -> list[Callable[..., Any]]:
+        listener = self._listener
+        table: dict[_Kind, Callable[..., Any]] = {
+            _Kind.LISTENING: self._on_listening,
+            _Kind.LISTEN_FAILED: self._on_listen_failed,
+            _Kind.NOT_LISTENING: self._on_not_listening,
+            _Kind.CONNECTED: self._on_connected,
+            _Kind.DISCONNECTED: listener.disconnected,
+            _Kind.DIAL_SUCCEEDED: listener.dial_succeeded,
+            _Kind.DIAL_FAILED: self._on_dial_failed,
+            _Kind.STREAM_OPENED: listener.stream_opened,
+            _Kind.STREAM_FAILED: listener.stream_failed,
+            _Kind.FRAMES: listener.frames,
+            _Kind.HEARTBEAT: listener.heartbeat,
+            _Kind.SILENT: listener.silent,
+            _Kind.WRITABLE: listener.writable,
+            _Kind.STREAM_CLOSED: listener.stream_closed,
+            _Kind.GOSSIP: listener.gossip,
+            _Kind.ROUND_TRIP: listener.round_trip,
+            _Kind.REFUSED: listener.refused,
+            _Kind.STOPPED: self._on_stopped,
+        }
+        return [table[kind] for kind in sorted(_Kind)]
+
+    def _on_listening(self, number: int | None, address: str) -> None:
+        address = f"{address}/p2p/{self._peer}"
+        self._addresses.append(address)
+        future = None if number is None else self._listens.pop(number, None)
+        if future is not None and not future.done():
+            future.set_result(address)
+
+    def _on_listen_failed(self, number: int, in_use: bool, error: str) -> None:
+        future = self._listens.pop(number, None)
+        if future is not None and not future.done():
+            future.set_exception(AddressInUse(error) if in_use else ListenFailed(error))
+
+    def _on_not_listening(self, address: str) -> None:
+        address = f"{address}/p2p/{self._peer}"
+        if address in self._addresses:
+            self._addresses.remove(address)
+
+    def _on_connected(self, peer: PeerId, roles: int, address: str) -> None:
+        self._listener.connected(peer, roles_of(roles), address)
+
+    def _on_dial_failed(self, address: str, failure: str, error: str) -> None:
+        self._listener.dial_failed(address, DialFailure(failure), error)
+
+    def _on_stopped(self, error: str) -> None:
+        self._loop.remove_reader(self._native.fileno())
+        self._addresses.clear()
+        for future in self._listens.values():
+            if not future.done():
+                future.set_exception(NodeStopped("the node has stopped"))
+        self._listens.clear()
+        if error:
+            self._loop.call_exception_handler({"message": f"the swarm's node died: {error}"})
+        if not self._stopped.done():
+            self._stopped.set_result(None)

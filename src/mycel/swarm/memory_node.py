@@ -1,0 +1,119 @@
+"""One node of the in-memory swarm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from mycel.core.identifiers import PeerId
+from mycel.swarm.errors import InvalidSetting, NodeStopped
+from mycel.swarm.interface import Liveness, StreamProtocol, SwarmListener
+
+if TYPE_CHECKING:
+    from mycel.swarm.memory import MemoryNetwork
+    from mycel.swarm.memory_connection import ConnectionEnd
+
+
+class MemorySwarm:
+    """One node in a `MemoryNetwork`; made by `MemoryNetwork.start`."""
+
+    def __init__(
+        self,
+        network: MemoryNetwork,
+        peer: PeerId,
+        listener: SwarmListener,
+        protocols: Sequence[StreamProtocol],
+        liveness: Liveness,
+        roles: frozenset[str],
+        clock_offset_seconds: float,
+    ) -> None:
+        self.network = network
+        self.listener = listener
+        self.liveness = liveness
+        self.roles = roles
+        self.alive = True
+        self.frozen = False
+        self.topics: dict[str, None] = {}
+        self.ends: dict[PeerId, ConnectionEnd] = {}
+        self._peer = peer
+        self._protocols = {protocol.name: protocol for protocol in protocols}
+        self._clock_offset_seconds = clock_offset_seconds
+        self._held: list[Callable[[], None]] = []
+
+    @property
+    def peer(self) -> PeerId:
+        return self._peer
+
+    @property
+    def addresses(self) -> list[str]:
+        return [self.network.address_of(self._peer)] if self.alive else []
+
+    def dial(self, address: str) -> None:
+        self._check_alive()
+        self.network.dial(self, address)
+
+    def open_stream(self, peer: PeerId, protocol: str) -> None:
+        self._check_alive()
+        if protocol not in self._protocols:
+            raise InvalidSetting(f"the node was not started with the protocol {protocol}")
+        self.network.open_stream(self, peer, self._protocols[protocol])
+
+    def disconnect(self, peer: PeerId) -> None:
+        self._check_alive()
+        self.network.break_connection(
+            self._peer, peer, cause="the peer disconnected", own_cause="this node disconnected"
+        )
+
+    def subscribe(self, topic: str) -> None:
+        self._check_alive()
+        self.topics[topic] = None
+
+    def publish(self, topic: str, data: bytes) -> None:
+        self._check_alive()
+        self.network.publish(self, topic, data)
+
+    async def stop(self) -> None:
+        """Ends every stream in order and frees the address. Idempotent."""
+        self.network.stop_node(self)
+
+    # For the network, the connections and the streams.
+
+    def now(self) -> float:
+        """This node's own clock."""
+        return self.network.clock.now() + self._clock_offset_seconds
+
+    def protocol(self, name: str) -> StreamProtocol | None:
+        return self._protocols.get(name)
+
+    def end_gone(self, end: ConnectionEnd) -> None:
+        if self.ends.get(end.peer) is end:
+            del self.ends[end.peer]
+
+    def later(self, callback: Callable[[], None], seconds: float = 0.0) -> None:
+        """Runs it on this node when the time has come; a frozen node does so when it thaws,
+        a dead one never."""
+
+        def run() -> None:
+            if self.frozen:
+                self.hold(run)
+            elif self.alive:
+                callback()
+
+        self.network.clock.call_at(self.network.clock.now() + seconds, run)
+
+    def hold(self, callback: Callable[[], None]) -> None:
+        """Something that falls due while the node is frozen."""
+        self._held.append(callback)
+
+    def thaw(self) -> None:
+        self.frozen = False
+        # What has arrived is read before a timer can conclude anything from its absence.
+        for end in list(self.ends.values()):
+            end.look()
+        held, self._held = self._held, []
+        for callback in held:
+            callback()
+
+    def _check_alive(self) -> None:
+        if not self.alive:
+            raise NodeStopped("the node has stopped")

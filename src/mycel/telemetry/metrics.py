@@ -1,0 +1,126 @@
+"""What Prometheus sees of a scheduler.
+
+The six metrics of the scheduler-nodes document keep their names; ours begin with `mycel_`.
+Values are pulled from `SchedulerFigures` at the scrape. `prometheus_client` takes 70 ms to
+import, so it is imported by the first scrape: let a thread do that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from .figures import (
+    LATENCY_BUCKETS_SECONDS,
+    SELECTION_BUCKETS_SECONDS,
+    Histogram,
+    RecentMean,
+    SchedulerFigures,
+)
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Metric
+
+__all__ = ["Histogram", "RecentMean", "SchedulerFigures", "SchedulerMetrics"]
+
+
+class SchedulerMetrics:
+    """Owns the histograms; everything else comes from `figures` when it is asked for."""
+
+    def __init__(self, figures: Callable[[], SchedulerFigures], *, version: str) -> None:
+        self._figures = figures
+        self._version = version
+        self._registry: CollectorRegistry | None = None
+        self.task_latency_seconds = Histogram(LATENCY_BUCKETS_SECONDS)
+        """From queue to terminal state."""
+        self.worker_selection_seconds = Histogram(SELECTION_BUCKETS_SECONDS)
+
+    def exposition(self) -> tuple[bytes, str]:
+        """The text of a scrape, and its content type."""
+        from prometheus_client import (
+            CONTENT_TYPE_LATEST,
+            CollectorRegistry,
+            ProcessCollector,
+            generate_latest,
+        )
+
+        if self._registry is None:
+            registry = CollectorRegistry()
+            registry.register(_Collector(self._collect))
+            ProcessCollector(registry=registry)
+            self._registry = registry
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+    def _collect(self) -> Iterator[Metric]:
+        figures = self._figures()
+        yield from _of_the_document(figures)
+        yield from _of_ours(figures, self._version)
+        yield _histogram(
+            "mycel_scheduler_task_latency_seconds",
+            "From a task's queueing to its terminal state.",
+            self.task_latency_seconds,
+        )
+        yield _histogram(
+            "mycel_scheduler_worker_selection_seconds",
+            "What it takes to choose a worker.",
+            self.worker_selection_seconds,
+        )
+
+
+class _Collector:
+    def __init__(self, collect: Callable[[], Iterator[Metric]]) -> None:
+        self.collect = collect
+
+    def describe(self) -> list[Metric]:
+        """Nothing: else registering would already ask for figures."""
+        return []
+
+
+def _of_the_document(figures: SchedulerFigures) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    prefix = "hypha_scheduler_"
+    # The library adds `_total` to the names of counters.
+    yield GaugeMetricFamily(f"{prefix}tasks_queued", "Tasks that wait.", figures.queued)
+    yield CounterMetricFamily(
+        f"{prefix}tasks_completed", "Tasks that succeeded.", figures.completed
+    )
+    yield CounterMetricFamily(f"{prefix}tasks_failed", "Tasks that failed.", figures.failed)
+    yield GaugeMetricFamily(
+        f"{prefix}workers_available",
+        "Workers that are healthy and accept work.",
+        figures.workers_available,
+    )
+    yield GaugeMetricFamily(
+        f"{prefix}workers_busy", "Workers that run at least one task.", figures.workers_busy
+    )
+    yield GaugeMetricFamily(
+        f"{prefix}worker_selection_duration_seconds",
+        "Mean time to choose a worker, over the last minute.",
+        figures.selection_mean_seconds,
+    )
+
+
+def _of_ours(figures: SchedulerFigures, version: str) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+
+    prefix = "mycel_scheduler_"
+    yield CounterMetricFamily(
+        f"{prefix}tasks_cancelled", "Tasks that were cancelled.", figures.cancelled
+    )
+    yield GaugeMetricFamily(f"{prefix}tasks_running", "Tasks with a worker.", figures.running)
+    yield GaugeMetricFamily(f"{prefix}leases", "Leases held.", figures.leases)
+    yield CounterMetricFamily(
+        "mycel_log_lines_dropped", "Log lines that were lost.", figures.log_lines_dropped
+    )
+    yield InfoMetricFamily("mycel_build", "The running version.", {"version": version})
+
+
+def _histogram(name: str, documentation: str, histogram: Histogram) -> Metric:
+    from prometheus_client.core import HistogramMetricFamily
+
+    bounds = [*(repr(bound) for bound in histogram.bounds), "+Inf"]
+    counts = histogram.cumulative()
+    return HistogramMetricFamily(
+        name, documentation, list(zip(bounds, counts, strict=True)), histogram.sum
+    )

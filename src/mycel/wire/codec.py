@@ -1,0 +1,67 @@
+"""Messages to frames and back: msgpack, each with the tag that names it.
+
+Fields that a later version has added are ignored, those that an earlier one lacks have their
+defaults. What cannot be read is `MalformedFrame`: the peer's fault, and the end of the link.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from mycel.core.messages import (
+    Announcement,
+    ControlMessage,
+    Message,
+    Outcome,
+    WorkMessage,
+)
+
+from .limits import GOSSIP_BYTES_MAX
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_work: Final[msgspec.msgpack.Decoder[WorkMessage]] = msgspec.msgpack.Decoder(WorkMessage)
+_control: Final[msgspec.msgpack.Decoder[ControlMessage]] = msgspec.msgpack.Decoder(ControlMessage)
+_announcement: Final = msgspec.msgpack.Decoder(Announcement)
+_outcome: Final = msgspec.msgpack.Decoder(Outcome)
+
+
+class MalformedFrame(Exception):
+    """The peer's fault: this is no message of ours."""
+
+
+def encode(message: Message) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_work(frame: bytes) -> WorkMessage:
+    try:
+        return _work.decode(frame)
+    except msgspec.MsgspecError as error:
+        raise MalformedFrame(f"not a work message: {error}") from error
+
+
+def decode_control(frame: bytes) -> ControlMessage:
+    try:
+        return _control.decode(frame)
+    except msgspec.MsgspecError as error:
+        raise MalformedFrame(f"not a control message: {error}") from error
+
+
+def decode_announcement(data: bytes) -> Announcement:
+    if len(data) > GOSSIP_BYTES_MAX:
+        raise MalformedFrame("gossip over the limit")
+    try:
+        return _announcement.decode(data)
+    except msgspec.MsgspecError as error:
+        raise MalformedFrame(f"not an announcement: {error}") from error
+
+
+def encode_outcome(outcome: Outcome) -> bytes:
+    """For the worker's own disk."""
+    return _encoder.encode(outcome)
+
+
+def decode_outcome(data: bytes) -> Outcome:
+    return _outcome.decode(data)

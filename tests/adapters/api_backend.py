@@ -1,0 +1,400 @@
+"""A scheduler as the API sees it, small enough to read: tasks end when their work says so.
+
+`python` tasks answer with their own arguments (`fails:…` raises), `process` tasks exit with
+0 (`false` with 1), everything else, and `waits:…`, stays queued until a test ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+from blake3 import blake3
+
+from mycel.api import Stopping
+from mycel.core import events
+from mycel.core.errors import Conflict, NotFound, Refusal, Unprocessable
+from mycel.core.identifiers import AttemptId, JobId, JobNumber, PeerId, RequestId
+from mycel.core.jobs import Specification
+from mycel.core.journal import AttemptEnded, JobOpened, TaskEnded
+from mycel.core.resources import Capabilities, Free, Gpu
+from mycel.core.views import (
+    BatchView,
+    Explanation,
+    Figures,
+    JobView,
+    Obstacle,
+    SubmittedView,
+    TaskIsOver,
+    TaskView,
+    WorkerView,
+)
+from mycel.store.interface import JobRow, Reader, Result
+
+Value = TypeVar("Value")
+
+TOKEN = "secret"
+WORKER = PeerId("12D3KooWorker")
+CREATED_AT = 1_700_000_000.123
+ENDED_AT = 1_700_000_001.5
+METRICS = b"""# TYPE hypha_scheduler_tasks_queued gauge
+hypha_scheduler_tasks_queued 15.0
+mycel_scheduler_task_latency_seconds_sum 3.0
+mycel_scheduler_task_latency_seconds_count 6.0
+"""
+
+
+class FakeJob:
+    def __init__(self, submit: events.Submit, number: int) -> None:
+        self.submit = submit
+        self.number = JobNumber(number)
+        self.specification: Specification = submit.specification
+        self.arguments: list[bytes] = []
+        self.batches: list[tuple[int, int]] = []
+        self.closed = submit.close
+        self.results: dict[int, Result] = {}
+        self.ended_attempts: dict[int, list[AttemptEnded]] = {}
+
+    @property
+    def count(self) -> int:
+        return len(self.arguments)
+
+    @property
+    def state(self) -> str:
+        states = {result.ended.state for result in self.results.values()}
+        if not self.closed or len(self.results) < self.count:
+            return "running" if states else "queued"
+        for state in ("failed", "cancelled"):
+            if state in states:
+                return state
+        return "succeeded"
+
+    def in_state(self, state: str) -> int:
+        return sum(result.ended.state == state for result in self.results.values())
+
+    def view(self) -> JobView:
+        over = self.state not in ("queued", "running")
+        return JobView(
+            job_id=self.submit.job_id,
+            name=self.submit.name,
+            user=self.submit.user,
+            specification=self.specification,
+            state=self.state,
+            closed=self.closed,
+            batches=len(self.batches),
+            tasks=self.count,
+            queued=self.count - len(self.results),
+            live=0,
+            succeeded=self.in_state("succeeded"),
+            failed=self.in_state("failed"),
+            cancelled=self.in_state("cancelled"),
+            created_at=CREATED_AT,
+            ended_at=ENDED_AT if over else None,
+        )
+
+    def row(self) -> JobRow:
+        view = self.view()
+        opened = JobOpened(self.number, view.job_id, view.name, view.user, b"", view.created_at)
+        return JobRow(
+            opened,
+            self.closed,
+            view.state if view.ended_at else "",
+            view.ended_at,
+            view.tasks,
+            view.succeeded,
+            view.failed,
+            view.cancelled,
+        )
+
+
+class FakeBackend(Reader):
+    name = "scheduler"
+    peer = "12D3KooScheduler"
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+        self.reset()
+
+    def reset(self) -> None:
+        self.jobs_by_id: dict[JobId, FakeJob] = {}
+        self.keys: dict[str, FakeJob] = {}
+        self.ready = True
+        self.refusal: Refusal | None = None
+        self.stopping = False
+        self.asked: list[events.Event] = []
+        self.reads = 0
+        self.forgotten = 0
+        self.sequence = 0
+
+    def stop(self) -> None:
+        self.stopping = True
+        self._changed.set()
+
+    # What the API calls
+
+    async def ask(self, make: Callable[[RequestId], events.Event]) -> object:
+        if self.stopping:
+            raise Stopping
+        if self.refusal is not None:
+            raise self.refusal
+        event = make(RequestId(len(self.asked) + 1))
+        self.asked.append(event)
+        try:
+            while True:
+                answer = self._answer(event)
+                if answer is not None:
+                    return answer
+                self._changed.clear()
+                await self._changed.wait()
+                if self.stopping:
+                    raise Stopping
+        except asyncio.CancelledError:
+            self.forgotten += 1
+            raise
+
+    async def read(self, look: Callable[[Reader], Value]) -> Value:
+        self.reads += 1
+        return look(self)
+
+    async def advanced(self, job: JobId, timeout_seconds: float) -> None:
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def prometheus(self) -> bytes:
+        return METRICS
+
+    # What tests do
+
+    def end(self, job: FakeJob, index: int, state: str = "succeeded", value: bytes = b"") -> None:
+        self.sequence += 1
+        work = job.specification.work
+        cancelled = state == "cancelled"
+        code = None
+        if work.driver == "process" and not cancelled:
+            code = 0 if state == "succeeded" else 1
+        ended = TaskEnded(
+            job=job.number,
+            index=index,
+            owner_epoch=1,
+            state=state,
+            reason="asked" if cancelled else "",
+            attempt=None if cancelled else AttemptId(1 << 40 | self.sequence),
+            attempt_state="" if cancelled else state,
+            number=0 if cancelled else 1 + len(job.ended_attempts.get(index, [])),
+            worker=None if cancelled else WORKER,
+            exit_code=code,
+            value=value,
+            digest=blake3(value).digest() if value else b"",
+            error="ValueError: no" if state == "failed" and code is None else "",
+            stdout=b"out\n" if work.driver == "process" else b"",
+            stderr=b"err\n" if work.driver == "process" else b"",
+            started_at=None if cancelled else CREATED_AT + 1,
+            ended_at=ENDED_AT,
+        )
+        job.results[index] = Result(self.sequence, ended)
+        self._changed.set()
+
+    def lose(self, job: FakeJob, index: int) -> None:
+        """An earlier attempt that went down with its worker."""
+        lost = AttemptEnded(
+            job.number,
+            index,
+            1,
+            AttemptId(1),
+            "lost",
+            True,
+            1,
+            WORKER,
+            None,
+            "gone",
+            None,
+            ENDED_AT,
+        )
+        job.ended_attempts.setdefault(index, []).append(lost)
+
+    # The machine
+
+    def _answer(self, event: events.Event) -> object:
+        match event:
+            case events.Submit():
+                return self._submit(event)
+            case events.ReadWorkers():
+                return [worker()]
+            case events.ReadFigures():
+                return Figures(15, 2, 6, 2, 1, 3, 2, 1, 1, 1, 1)
+        job = self._job(event.job_id)  # type: ignore[attr-defined]
+        match event:
+            case events.Append():
+                return self._append(job, event)
+            case events.CloseJob():
+                job.closed = True
+                return job.view()
+            case events.CancelJob():
+                for index in range(job.count):
+                    if index not in job.results:
+                        self.end(job, index, "cancelled")
+                return job.view()
+            case events.ReadJob():
+                return job.view()
+            case events.WaitJob():
+                return job.view() if job.view().ended_at else None
+            case events.ReadLiveTasks(_, _, first, limit):
+                places = range(first, min(first + limit, job.count))
+                return [self._task(job, index) for index in places if index not in job.results]
+        return self._about_task(job, event)
+
+    def _about_task(self, job: FakeJob, event: events.Event) -> object:
+        index: int = event.index  # type: ignore[attr-defined]
+        if index >= job.count:
+            raise NotFound(f"job {job.submit.job_id} has no task {index}")
+        result = job.results.get(index)
+        over = TaskIsOver(job.submit.job_id, index)
+        match event:
+            case events.CancelTask():
+                if result is not None and result.ended.state != "cancelled":
+                    raise Conflict(f"the task has {result.ended.state} already")
+                if result is None:
+                    self.end(job, index, "cancelled")
+                return over
+            case events.WaitTask():
+                return result and result.ended
+            case events.ReadTask():
+                return over if result else self._task(job, index)
+            case events.ExplainTask():
+                obstacle = Obstacle("has no GPU", False, ["worker-1"], 1)
+                return Explanation(
+                    over.job_id, index, "queued", "no_match", "waits", [obstacle], 0, 1, None
+                )
+        raise AssertionError(event)
+
+    def _submit(self, event: events.Submit) -> object:
+        known = self.jobs_by_id.get(event.job_id) or self.keys.get(event.idempotency_key)
+        job = next(
+            (one for one in self.jobs_by_id.values() if one.submit.job_id == event.job_id), None
+        )
+        if known is not None:
+            if job is known and event.wait:
+                return known.results[0].ended if 0 in known.results else None
+            if known.submit.body_digest == event.body_digest:
+                return SubmittedView(known.view(), True)
+            detail = "another body came with it before"
+            raise Unprocessable(detail) if event.idempotency_key else Conflict(detail)
+        job = FakeJob(event, len(self.jobs_by_id) + 1)
+        self.jobs_by_id[event.job_id] = job
+        if event.idempotency_key:
+            self.keys[event.idempotency_key] = job
+        if event.count:
+            job.batches.append((0, event.count))
+            self._take(job, event.count, event.arguments)
+        if event.wait:
+            return job.results[0].ended if 0 in job.results else None
+        return SubmittedView(job.view(), False)
+
+    def _append(self, job: FakeJob, event: events.Append) -> BatchView:
+        if event.batch < len(job.batches):
+            first, count = job.batches[event.batch]
+            return BatchView(event.job_id, event.batch, first, count, True)
+        if job.closed:
+            raise Conflict("the job is closed")
+        first = job.count
+        job.batches.append((first, event.count))
+        self._take(job, event.count, event.arguments)
+        return BatchView(event.job_id, event.batch, first, event.count, False)
+
+    def _take(self, job: FakeJob, count: int, arguments: bytes) -> None:
+        raws = msgspec.json.decode(arguments, type=list[msgspec.Raw]) if arguments else []
+        first = job.count
+        job.arguments += [bytes(raw) for raw in raws] or [b""] * count
+        work = job.specification.work
+        for index in range(first, first + count):
+            if work.function.startswith("fails:") or work.command[:1] == ("false",):
+                self.end(job, index, "failed")
+            elif work.driver == "python" and not work.function.startswith("waits:"):
+                self.end(job, index, value=job.arguments[index] or b"null")
+            elif work.driver == "process":
+                self.end(job, index)
+
+    def _job(self, job: JobId) -> FakeJob:
+        if job not in self.jobs_by_id:
+            raise NotFound(f"there is no job {job}")
+        return self.jobs_by_id[job]
+
+    def _task(self, job: FakeJob, index: int) -> TaskView:
+        return TaskView(
+            job_id=job.submit.job_id,
+            index=index,
+            name=job.submit.name,
+            user=job.submit.user,
+            specification=job.specification,
+            state="queued",
+            reason="no_match",
+            number=1,
+            worker=None,
+            worker_name="",
+            created_at=CREATED_AT,
+            started_at=None,
+            ended_attempts=job.ended_attempts.get(index, []),
+            next_try_at=None,
+        )
+
+    # The store
+
+    def job(self, job: JobId) -> JobRow | None:
+        return self.jobs_by_id[job].row() if job in self.jobs_by_id else None
+
+    def jobs(self, *, before: JobId | None, limit: int) -> list[JobRow]:
+        found = list(reversed(self.jobs_by_id.values()))
+        if before is not None:
+            number = self.jobs_by_id[before].number
+            found = [job for job in found if job.number < number]
+        return [job.row() for job in found[:limit]]
+
+    def find_jobs(self, prefix: str, limit: int) -> list[JobId]:
+        return sorted(job for job in self.jobs_by_id if job.startswith(prefix))[:limit]
+
+    def result(self, job: JobId, index: int) -> Result | None:
+        return self.jobs_by_id[job].results.get(index)
+
+    def results(self, job: JobId, *, after: int, limit: int) -> list[Result]:
+        found = (one for one in self.jobs_by_id[job].results.values() if one.sequence > after)
+        return sorted(found, key=lambda result: result.sequence)[:limit]
+
+    def results_by_index(self, job: JobId, *, first: int, limit: int) -> list[Result]:
+        results = self.jobs_by_id[job].results
+        return [results[index] for index in range(first, first + limit) if index in results]
+
+    def ended_attempts(self, job: JobId, index: int) -> list[AttemptEnded]:
+        return self.jobs_by_id[job].ended_attempts.get(index, [])
+
+    def arguments(self, job: JobId, index: int) -> bytes:
+        return self.jobs_by_id[job].arguments[index]
+
+
+def worker() -> WorkerView:
+    gpus = (Gpu("A100", 40_000_000_000),)
+    has = Capabilities(cpu_cores=4, memory=32_000_000_000, gpus=gpus, models=("llama-2-7b",))
+    free = Free(cpu_millis=2500, memory=1, gpu_millis=(500,))
+    return WorkerView(
+        WORKER,
+        "worker-1",
+        "healthy",
+        True,
+        has,
+        free,
+        2,
+        1,
+        4,
+        0.5,
+        1.25,
+        ENDED_AT,
+        0,
+        0.0015,
+        (),
+        "0",
+    )

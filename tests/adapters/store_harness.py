@@ -1,0 +1,201 @@
+"""Opens either store, commits and waits, and makes entries with few words."""
+
+from __future__ import annotations
+
+import heapq
+import queue
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId
+from mycel.core.journal import (
+    AttemptEnded,
+    BlockAppended,
+    Entry,
+    JobOpened,
+    LeaseGranted,
+    TaskEnded,
+)
+from mycel.store.interface import Done, Journal, Reader
+from mycel.store.memory import MemoryStore
+from mycel.store.sqlite import SqliteStore
+
+PATIENCE_SECONDS = 60.0
+
+
+class Store(Journal, Reader, Protocol):
+    def highest_job(self) -> int: ...
+
+
+class ManualClock:
+    """Virtual time: `run` goes on until nothing is due."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+
+    def now(self) -> float:
+        return self._now
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._due, (when, self._count, callback))
+
+    def run(self) -> None:
+        while self._due:
+            self._now, _, callback = heapq.heappop(self._due)
+            callback()
+
+
+class Harness(Protocol):
+    store: Store
+
+    def settle(self) -> None:
+        """Runs until every commit has called its `done`."""
+
+    def reopen(self) -> None:
+        """Closes the store and opens it again, as a restarted node does."""
+
+    def close(self) -> None: ...
+
+
+class SqliteHarness:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.store: Store = SqliteStore(path, self._calls.put)
+
+    def settle(self) -> None:
+        finished: list[bool] = []
+        self.store.commit([], lambda error: finished.append(True))
+        while not finished:
+            self._calls.get(timeout=PATIENCE_SECONDS)()
+
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = SqliteStore(self._path, self._calls.put)
+
+    def close(self) -> None:
+        self.store.close()
+
+
+class MemoryHarness:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self._memory = MemoryStore(self.clock, 0.001)
+        self.store: Store = self._memory
+
+    def settle(self) -> None:
+        self.clock.run()
+
+    def reopen(self) -> None:
+        self.store.close()
+        self._memory = self._memory.crash()
+        self.store = self._memory
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def commit(harness: Harness, *groups: Sequence[Entry]) -> list[BaseException | None]:
+    """Hands the groups over at once, and returns what each of them was told."""
+    told: list[BaseException | None] = []
+    for group in groups:
+        harness.store.commit(group, told.append)
+    harness.settle()
+    return told
+
+
+def commit_soundly(harness: Harness, *groups: Sequence[Entry]) -> None:
+    assert commit(harness, *groups) == [None] * len(groups)
+
+
+def nothing(error: BaseException | None) -> None:
+    assert error is None
+
+
+ignore: Done = nothing
+
+
+def job_id(number: int) -> JobId:
+    return JobId(f"{number:026d}")
+
+
+def opened(number: int = 1) -> JobOpened:
+    return JobOpened(
+        job=JobNumber(number),
+        id=job_id(number),
+        name=f"job {number}",
+        user="owner",
+        specification=b"\x81\xa1a\x01",
+        created_at=1000.5 + number,
+        idempotency_key=f"key {number}",
+        body_digest=b"\x00\xff" * 16,
+    )
+
+
+def block(
+    number: int = 1,
+    *,
+    batch: int = 0,
+    first: int = 0,
+    count: int = 10,
+    epoch: int = 1,
+    arguments: bytes = b"",
+) -> BlockAppended:
+    return BlockAppended(JobNumber(number), batch, first, count, arguments, epoch, 1001.25)
+
+
+def task_ended(
+    number: int = 1,
+    index: int = 0,
+    *,
+    attempt: int | None = 100,
+    state: str = "succeeded",
+    epoch: int = 1,
+    value: bytes = b'{"json":42}',
+) -> TaskEnded:
+    return TaskEnded(
+        job=JobNumber(number),
+        index=index,
+        owner_epoch=epoch,
+        state=state,
+        reason="user" if state == "cancelled" else "",
+        attempt=None if attempt is None else AttemptId(attempt),
+        attempt_state="" if attempt is None else state,
+        number=0 if attempt is None else 1,
+        worker=None if attempt is None else PeerId("worker-1"),
+        exit_code=None if attempt is None else 3,
+        value=value,
+        digest=b"digest\x00",
+        error="ouch" if state == "failed" else "",
+        stdout=b"out\xff",
+        stderr=b"err",
+        started_at=None if attempt is None else 1002.125,
+        ended_at=1003.0,
+    )
+
+
+def attempt_ended(
+    number: int = 1, index: int = 0, *, attempt: int = 100, epoch: int = 1
+) -> AttemptEnded:
+    return AttemptEnded(
+        job=JobNumber(number),
+        index=index,
+        owner_epoch=epoch,
+        attempt=AttemptId(attempt),
+        state="lost",
+        counts=attempt % 2 == 0,
+        number=1,
+        worker=PeerId("worker-1"),
+        exit_code=None,
+        error="gone",
+        started_at=None,
+        ended_at=1004.0,
+    )
+
+
+def lease(worker: str = "worker-1", number: int = 7) -> LeaseGranted:
+    return LeaseGranted(PeerId(worker), LeaseId(number), b"shape", 4, ("/ip4/127.0.0.1/tcp/1",))

@@ -1,0 +1,223 @@
+"""Random sound histories of a journal, and what a restart must find after one.
+
+The model here is written apart from both stores, and as simply as possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from mycel.core.identifiers import JobNumber, LeaseId, PeerId
+from mycel.core.journal import (
+    AttemptEnded,
+    BlockAppended,
+    Entry,
+    JobClosed,
+    JobEnded,
+    JobOpened,
+    JobsPruned,
+    LeaseEnded,
+    LeaseGranted,
+    Restored,
+    StoredBlock,
+    StoredJob,
+    TaskEnded,
+)
+
+from .store_harness import attempt_ended, block, job_id, lease, opened, task_ended
+
+STATES = ("succeeded", "failed", "cancelled")
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[list[Entry]]:
+    """Groups of entries, none of which breaks a rule."""
+    maker = _Maker(draw)
+    steps = [maker.open_job, maker.append, maker.end_task, maker.end_task, maker.end_task]
+    steps += [maker.end_attempt, maker.close, maker.end_job, maker.prune, maker.lease]
+    groups: list[list[Entry]] = []
+    for _ in range(draw(st.integers(1, 12))):
+        maker.entries = []
+        for _ in range(draw(st.integers(0, 12))):
+            draw(st.sampled_from(steps))()
+        groups.append(maker.entries)
+    return groups
+
+
+class _Maker:
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+        self.entries: list[Entry] = []
+        self._next_job = 1
+        self._next_attempt = 1
+        self._open: dict[int, int] = {}
+        """Jobs that take batches, with their number of batches so far."""
+        self._unended: set[int] = set()
+        self._all: set[int] = set()
+        self._tasks: dict[tuple[int, int], int] = {}
+        """Unfinished tasks, with their owner epoch."""
+        self._sizes: dict[int, int] = {}
+
+    def open_job(self) -> None:
+        number = self._next_job
+        self._next_job += 1
+        self._open[number] = 0
+        self._sizes[number] = 0
+        self._unended.add(number)
+        self._all.add(number)
+        self.entries.append(opened(number))
+
+    def append(self) -> None:
+        if not self._open:
+            self.open_job()
+            return
+        number = self._draw(st.sampled_from(sorted(self._open)))
+        count = self._draw(st.integers(1, 20))
+        epoch = self._draw(st.integers(1, 3))
+        first = self._sizes[number]
+        batch = self._open[number]
+        arguments = b"[" + b",".join(b"%d" % i for i in range(count)) + b"]"
+        self.entries.append(
+            block(number, batch=batch, first=first, count=count, epoch=epoch, arguments=arguments)
+        )
+        self._open[number] += 1
+        self._sizes[number] += count
+        self._tasks |= {(number, first + i): epoch for i in range(count)}
+
+    def end_task(self) -> None:
+        if not self._tasks:
+            self.append()
+            return
+        task = self._draw(st.sampled_from(sorted(self._tasks)))
+        epoch = self._tasks.pop(task)
+        state = self._draw(st.sampled_from(STATES))
+        never_sent = state == "cancelled" and self._draw(st.booleans())
+        attempt = None if never_sent else self._attempt()
+        self.entries.append(task_ended(*task, attempt=attempt, state=state, epoch=epoch))
+
+    def end_attempt(self) -> None:
+        if not self._tasks:
+            self.append()
+            return
+        task = self._draw(st.sampled_from(sorted(self._tasks)))
+        epoch = self._tasks[task]
+        self.entries.append(attempt_ended(*task, attempt=self._attempt(), epoch=epoch))
+
+    def close(self) -> None:
+        if self._open:
+            number = self._draw(st.sampled_from(sorted(self._open)))
+            del self._open[number]
+            self.entries.append(JobClosed(JobNumber(number)))
+
+    def end_job(self) -> None:
+        if self._unended:
+            number = self._draw(st.sampled_from(sorted(self._unended)))
+            self._unended.discard(number)
+            self._open.pop(number, None)
+            self.entries.append(JobEnded(JobNumber(number), "failed", 2000.5))
+
+    def prune(self) -> None:
+        if self._all:
+            chosen = self._draw(st.sets(st.sampled_from(sorted(self._all)), max_size=2))
+            self._all -= chosen
+            self._unended -= chosen
+            self._open = {job: n for job, n in self._open.items() if job not in chosen}
+            self._tasks = {task: n for task, n in self._tasks.items() if task[0] not in chosen}
+            self.entries.append(JobsPruned(tuple(JobNumber(job) for job in sorted(chosen))))
+
+    def lease(self) -> None:
+        worker = f"worker-{self._draw(st.integers(1, 2))}"
+        number = self._draw(st.integers(1, 3))
+        if self._draw(st.booleans()):
+            self.entries.append(lease(worker, number))
+        else:
+            self.entries.append(LeaseEnded(PeerId(worker), LeaseId(number), "released"))
+
+    def _attempt(self) -> int:
+        self._next_attempt += 1
+        return self._next_attempt
+
+
+def expected_after(groups: Sequence[Sequence[Entry]]) -> Restored:
+    entries = [entry for group in groups for entry in group]
+    pruned = {job for e in entries if isinstance(e, JobsPruned) for job in e.jobs}
+    ended = [e for e in entries if isinstance(e, TaskEnded)]
+    terminal = {(e.job, e.index) for e in ended}
+    closed = {e.job for e in entries if isinstance(e, JobClosed)}
+    jobs = [e for e in entries if isinstance(e, JobOpened) and e.job not in pruned]
+    blocks = [e for e in entries if isinstance(e, BlockAppended) and e.job not in pruned]
+    ends = {e.job: e for e in entries if isinstance(e, JobEnded)}
+    attempts = [
+        e
+        for e in entries
+        if isinstance(e, AttemptEnded) and e.job not in pruned and (e.job, e.index) not in terminal
+    ]
+    return Restored(
+        jobs=[
+            StoredJob(
+                opened=job,
+                closed=job.job in closed,
+                state=ends[job.job].state if job.job in ends else "",
+                ended_at=ends[job.job].ended_at if job.job in ends else None,
+            )
+            for job in sorted(jobs, key=lambda job: job.job)
+        ],
+        blocks=[_stored(appended, ended) for appended in blocks],
+        ended_attempts=sorted(attempts, key=lambda e: (e.job, e.index, e.attempt)),
+        leases=_leases(entries),
+        tasks_succeeded=sum(e.state == "succeeded" for e in ended),
+        tasks_failed=sum(e.state == "failed" for e in ended),
+        tasks_cancelled=sum(e.state == "cancelled" for e in ended),
+    )
+
+
+def _stored(appended: BlockAppended, ended: list[TaskEnded]) -> StoredBlock:
+    indexes = range(appended.first, appended.first + appended.count)
+    mine = [e for e in ended if e.job == appended.job and e.index in indexes]
+    bitmaps = []
+    for state in STATES:
+        bits = bytearray((appended.count + 7) // 8)
+        for e in mine:
+            if e.state == state:
+                place = e.index - appended.first
+                bits[place // 8] |= 1 << place % 8
+        bitmaps.append(bytes(bits))
+    arguments = b"" if len(mine) == appended.count else appended.arguments
+    kept = BlockAppended(
+        appended.job,
+        appended.batch,
+        appended.first,
+        appended.count,
+        arguments,
+        appended.owner_epoch,
+        appended.appended_at,
+    )
+    return StoredBlock(kept, *bitmaps)
+
+
+def _leases(entries: list[Entry]) -> list[LeaseGranted]:
+    held: dict[tuple[str, int], LeaseGranted] = {}
+    for entry in entries:
+        if isinstance(entry, LeaseGranted):
+            held[entry.worker, entry.lease] = entry
+        if isinstance(entry, LeaseEnded):
+            held.pop((entry.worker, entry.lease), None)
+    return [held[key] for key in sorted(held)]
+
+
+def results_of(groups: Sequence[Sequence[Entry]], number: int) -> list[tuple[int, TaskEnded]]:
+    """The finished tasks of a job with their sequence, unless it was pruned."""
+    entries = [entry for group in groups for entry in group]
+    ended = [e for e in entries if isinstance(e, TaskEnded)]
+    if any(isinstance(e, JobsPruned) and number in e.jobs for e in entries):
+        return []
+    return [(place, e) for place, e in enumerate(ended, 1) if e.job == number]
+
+
+def job_ids(groups: Sequence[Sequence[Entry]]) -> list[int]:
+    return [e.job for group in groups for e in group if isinstance(e, JobOpened)]
+
+
+__all__ = ["expected_after", "histories", "job_id", "job_ids", "results_of"]

@@ -1,0 +1,263 @@
+"""What the conformance suite needs: a listener that remembers, and the two worlds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Final, Protocol
+
+from mycel._native import identity, issue_token
+from mycel.core.identifiers import PeerId
+from mycel.swarm.interface import DialFailure, Liveness, Stream, StreamProtocol, Swarm
+from mycel.swarm.libp2p import Libp2pSettings, Libp2pSwarm
+from mycel.swarm.memory import Faults, MemoryNetwork, MemorySwarm
+from mycel.swarm.roles import mask_of
+
+DEADLINE_SECONDS: Final = 20.0
+
+BEATING: Final = StreamProtocol(
+    name="/test/beating/1",
+    max_frame_bytes=64 * 1024,
+    heartbeats=True,
+    write_high_bytes=256 * 1024,
+)
+QUIET: Final = StreamProtocol(name="/test/quiet/1", max_frame_bytes=1 << 20, heartbeats=False)
+PROTOCOLS: Final = (BEATING, QUIET)
+LIVENESS: Final = Liveness(heartbeat_seconds=0.05, silence_seconds=0.4, repeat_seconds=0.2)
+ROLES: Final = frozenset({"scheduler", "worker"})
+
+
+class Recorder:
+    """Remembers everything it is told; a stream's story is checked as it goes."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, object]] = []
+        self.peers: dict[PeerId, frozenset[str]] = {}
+        self.causes: list[str] = []
+        self.dialled: list[tuple[str, PeerId]] = []
+        self.dial_failures: list[tuple[str, DialFailure, str]] = []
+        self.streams: list[Stream] = []
+        self.ours: list[Stream] = []
+        self.stream_failures: list[tuple[PeerId, str, str]] = []
+        self.received: list[bytes] = []
+        self.arrivals: list[float] = []
+        self.beats: list[tuple[float, float]] = []
+        self.silences: list[float] = []
+        self.writables = 0
+        self.ends: list[tuple[Stream, str]] = []
+        self.messages: list[tuple[str, bytes]] = []
+        self.round_trips: list[float] = []
+        self.refusals: list[str] = []
+        self.echo = False
+
+    def _note(self, name: str, about: object) -> None:
+        self.events.append((name, about))
+
+    def _on_stream(self, name: str, stream: Stream) -> None:
+        assert stream in self.streams, f"{name} before stream_opened"
+        assert all(stream is not ended for ended, _ in self.ends), f"{name} after stream_closed"
+        self._note(name, stream)
+
+    def connected(self, peer: PeerId, roles: frozenset[str], address: str) -> None:
+        assert peer not in self.peers, "connected twice"
+        assert address.startswith("/")
+        self.peers[peer] = roles
+        self._note("connected", peer)
+
+    def disconnected(self, peer: PeerId, cause: str) -> None:
+        del self.peers[peer]
+        ended = [stream for stream, _ in self.ends]
+        left = [s for s in self.streams if s.peer == peer and s not in ended]
+        assert not left, "disconnected before its streams were closed"
+        self.causes.append(cause)
+        self._note("disconnected", peer)
+
+    def dial_succeeded(self, address: str, peer: PeerId) -> None:
+        assert peer in self.peers, "a dial succeeded without a connection"
+        self.dialled.append((address, peer))
+
+    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+        assert error
+        self.dial_failures.append((address, failure, error))
+
+    def stream_opened(self, stream: Stream, ours: bool) -> None:
+        assert stream.peer in self.peers, "a stream without a connection"
+        self.streams.append(stream)
+        if ours:
+            self.ours.append(stream)
+        self._note("stream_opened", stream)
+
+    def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None:
+        assert error
+        self.stream_failures.append((peer, protocol, error))
+
+    def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
+        self._on_stream("frames", stream)
+        self.received.extend(frames)
+        self.arrivals.append(arrived_at)
+        if self.echo:
+            for frame in frames:
+                stream.write(frame)
+
+    def heartbeat(self, stream: Stream, peer_clock: float, arrived_at: float) -> None:
+        self._on_stream("heartbeat", stream)
+        self.beats.append((peer_clock, arrived_at))
+
+    def silent(self, stream: Stream, seconds: float) -> None:
+        self._on_stream("silent", stream)
+        self.silences.append(seconds)
+
+    def writable(self, stream: Stream) -> None:
+        self._on_stream("writable", stream)
+        self.writables += 1
+
+    def stream_closed(self, stream: Stream, error: str) -> None:
+        self._on_stream("stream_closed", stream)
+        self.ends.append((stream, error))
+
+    def gossip(self, topic: str, data: bytes) -> None:
+        self.messages.append((topic, data))
+
+    def round_trip(self, peer: PeerId, seconds: float) -> None:
+        assert peer
+        self.round_trips.append(seconds)
+
+    def refused(self, address: str, error: str) -> None:
+        assert address
+        self.refusals.append(error)
+
+
+async def until(condition: Callable[[], object], what: str = "") -> None:
+    """Waits for a condition; the deadline is for a test that fails, not a delay."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"in vain: {what or condition}"
+        await asyncio.sleep(0.002)
+
+
+class World(Protocol):
+    """One implementation, as the suite sees it."""
+
+    async def start(
+        self, recorder: Recorder, protocols: Sequence[StreamProtocol] = PROTOCOLS
+    ) -> Swarm: ...
+    async def stop(self, swarm: Swarm) -> None: ...
+    async def close(self) -> None: ...
+    def now(self) -> float:
+        """The clock of `arrived_at`."""
+        ...
+
+    def nobody(self) -> str:
+        """An address where nobody listens."""
+        ...
+
+
+class Libp2pWorld:
+    """Native nodes on loopback."""
+
+    def __init__(self) -> None:
+        self.owner_secret = os.urandom(32)
+        self.owner_public, _ = identity(self.owner_secret)
+        self.swarms: list[Libp2pSwarm] = []
+
+    def token(self, peer: PeerId, lifetime_seconds: int = 3600) -> bytes:
+        expires_at = int(time.time()) + lifetime_seconds
+        return issue_token(self.owner_secret, peer, expires_at, mask_of(ROLES))
+
+    async def start(
+        self,
+        recorder: Recorder,
+        protocols: Sequence[StreamProtocol] = PROTOCOLS,
+        *,
+        address: str = "/ip4/127.0.0.1/tcp/0",
+        token: bytes | None = None,
+        settings: Libp2pSettings | None = None,
+    ) -> Libp2pSwarm:
+        secret = os.urandom(32)
+        _, peer = identity(secret)
+        swarm = await Libp2pSwarm.start(
+            secret=secret,
+            owner_public=self.owner_public,
+            token=self.token(peer) if token is None else token,
+            listener=recorder,
+            protocols=protocols,
+            listen_addresses=[address],
+            liveness=LIVENESS,
+            settings=settings or Libp2pSettings(gossip_heartbeat_seconds=0.1),
+        )
+        self.swarms.append(swarm)
+        return swarm
+
+    async def stop(self, swarm: Swarm) -> None:
+        assert isinstance(swarm, Libp2pSwarm)
+        await swarm.stop()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(swarm.stop() for swarm in self.swarms))
+
+    def now(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def nobody(self) -> str:
+        return "/ip4/127.0.0.1/tcp/1"
+
+
+class LoopClock:
+    """The event loop's time for the in-memory network."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> None:
+        self._loop.call_at(when, callback)
+
+
+class MemoryWorld:
+    """In-memory nodes, here in real time."""
+
+    def __init__(self) -> None:
+        self.clock = LoopClock()
+        faults = Faults(delay_seconds_max=0.003, dial_timeout_seconds=0.2)
+        self.network = MemoryNetwork(self.clock, Random(7), faults)
+        self.swarms: list[MemorySwarm] = []
+
+    async def start(
+        self, recorder: Recorder, protocols: Sequence[StreamProtocol] = PROTOCOLS
+    ) -> MemorySwarm:
+        peer = PeerId(f"peer-{len(self.swarms)}")
+        swarm = self.network.start(peer, recorder, protocols, liveness=LIVENESS, roles=ROLES)
+        self.swarms.append(swarm)
+        return swarm
+
+    async def stop(self, swarm: Swarm) -> None:
+        assert isinstance(swarm, MemorySwarm)
+        await swarm.stop()
+
+    async def close(self) -> None:
+        for swarm in self.swarms:
+            await swarm.stop()
+
+    def now(self) -> float:
+        return self.clock.now()
+
+    def nobody(self) -> str:
+        return "/memory/nobody"
+
+
+async def pair(
+    world: World, protocol: StreamProtocol = BEATING
+) -> tuple[Recorder, Recorder, Swarm, Swarm]:
+    """Two nodes with one stream, opened by the first, which dialled."""
+    near, far = Recorder(), Recorder()
+    dialer, acceptor = await world.start(near), await world.start(far)
+    dialer.dial(acceptor.addresses[0])
+    await until(lambda: near.dialled and far.peers, "connection")
+    dialer.open_stream(acceptor.peer, protocol.name)
+    await until(lambda: near.streams and far.streams, "stream")
+    return near, far, dialer, acceptor

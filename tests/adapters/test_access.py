@@ -1,0 +1,256 @@
+"""Keys, tokens and the home folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mycel.access.errors import (
+    HomeInUse,
+    HomeUnusable,
+    SecretCorrupt,
+    SecretExists,
+    SecretExposed,
+    SecretMissing,
+    SecretUnreadable,
+    StateCorrupt,
+)
+from mycel.access.home import Home, find_home, read_state, write_state
+from mycel.access.keys import create_key, load_key, load_or_create_key, store_key
+from mycel.access.tokens import (
+    is_same_token,
+    issue_member_token,
+    load_api_token,
+    load_member_token,
+    load_or_create_api_token,
+    store_member_token,
+)
+
+SOURCE = Path(__file__).parents[2] / "src"
+AS_ROOT = os.geteuid() == 0
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+class TestKeys:
+    def test_a_key_comes_back(self, tmp_path: Path) -> None:
+        path = tmp_path / "identity.key"
+        secret = create_key(path)
+        assert len(secret) == 32
+        assert load_key(path) == secret
+        assert load_or_create_key(path) == secret
+        assert mode(path) == 0o600
+        assert [file.name for file in tmp_path.iterdir()] == ["identity.key"]
+
+    def test_an_existing_key_is_not_overwritten(self, tmp_path: Path) -> None:
+        path = tmp_path / "identity.key"
+        store_key(path, bytes(range(32)))
+        with pytest.raises(SecretExists, match=r"identity\.key"):
+            create_key(path)
+        assert load_key(path) == bytes(range(32))
+
+    def test_many_at_once_agree_on_one(self, tmp_path: Path) -> None:
+        path = tmp_path / "identity.key"
+        with ThreadPoolExecutor(8) as threads:
+            found = set(threads.map(lambda _: load_or_create_key(path), range(32)))
+        assert len(found) == 1
+
+    def test_missing(self, tmp_path: Path) -> None:
+        with pytest.raises(SecretMissing, match=r"the owner's key.*owner\.key"):
+            load_key(tmp_path / "owner.key", "the owner's key")
+        with pytest.raises(SecretMissing, match="folder"):
+            create_key(tmp_path / "nowhere" / "owner.key")
+
+    @pytest.mark.parametrize("exposed", [0o640, 0o604, 0o660, 0o610])
+    def test_open_to_others(self, tmp_path: Path, exposed: int) -> None:
+        path = tmp_path / "identity.key"
+        create_key(path)
+        path.chmod(exposed)
+        with pytest.raises(SecretExposed, match="chmod 600"):
+            load_key(path)
+
+    @pytest.mark.parametrize(
+        "content", [b"", b"00", b"00" * 31, b"00" * 33, b"zz" * 32, b"\xff" * 64, b"0" * 100_000]
+    )
+    def test_corrupt(self, tmp_path: Path, content: bytes) -> None:
+        path = tmp_path / "identity.key"
+        path.write_bytes(content)
+        path.chmod(0o600)
+        with pytest.raises(SecretCorrupt, match=r"identity\.key"):
+            load_key(path)
+
+    def test_a_folder_in_its_place(self, tmp_path: Path) -> None:
+        with pytest.raises(SecretUnreadable):
+            load_key(tmp_path)
+
+    @pytest.mark.skipif(AS_ROOT, reason="nothing is closed to root")
+    def test_closed_to_this_user(self, tmp_path: Path) -> None:
+        path = tmp_path / "identity.key"
+        create_key(path)
+        path.chmod(0)
+        with pytest.raises(SecretUnreadable, match="belong"):
+            load_key(path)
+
+
+class TestTokens:
+    def test_api_token(self, tmp_path: Path) -> None:
+        path = tmp_path / "token"
+        with pytest.raises(SecretMissing):
+            load_api_token(path)
+        token = load_or_create_api_token(path)
+        assert len(token) >= 32
+        assert load_or_create_api_token(path) == load_api_token(path) == token
+        assert mode(path) == 0o600
+
+    @pytest.mark.parametrize("content", [b"", b"\n", b"a b", b"\xff\xfe"])
+    def test_corrupt_api_token(self, tmp_path: Path, content: bytes) -> None:
+        path = tmp_path / "token"
+        path.write_bytes(content)
+        path.chmod(0o600)
+        with pytest.raises(SecretCorrupt):
+            load_or_create_api_token(path)
+
+    def test_comparison(self) -> None:
+        assert is_same_token("abc", "abc")
+        assert not is_same_token("abd", "abc")
+        assert not is_same_token("", "abc")
+        assert not is_same_token("\udcff é", "abc")
+
+    def test_member_token(self, tmp_path: Path) -> None:
+        native = pytest.importorskip("mycel._native")
+        secret, owner = os.urandom(32), os.urandom(32)
+        _, peer = native.identity(secret)
+        owner_public, _ = native.identity(owner)
+        token = issue_member_token(owner, peer, 2_000_000_000, ["scheduler", "worker"])
+        path = tmp_path / "member.token"
+        store_member_token(path, token)
+        assert load_member_token(path) == token
+        assert native.inspect_token(owner_public, peer, token) == (2_000_000_000, 6)
+        assert mode(path) == 0o600
+
+    @pytest.mark.parametrize("content", [b"", b"!!!", b"abc"])
+    def test_corrupt_member_token(self, tmp_path: Path, content: bytes) -> None:
+        path = tmp_path / "member.token"
+        path.write_bytes(content)
+        path.chmod(0o600)
+        with pytest.raises(SecretCorrupt):
+            load_member_token(path)
+
+
+class TestHome:
+    def test_where_it_is(self, tmp_path: Path) -> None:
+        environment = {"MYCEL_HOME": str(tmp_path / "variable")}
+        assert find_home(tmp_path / "flag", environment).path == tmp_path / "flag"
+        assert find_home(None, environment).path == tmp_path / "variable"
+        assert find_home(None, {}).path == Path.home() / ".mycel"
+        assert find_home("relative", {}).path == Path.cwd() / "relative"
+
+    def test_layout(self, tmp_path: Path) -> None:
+        home = Home(tmp_path / "deep" / "home")
+        assert home.roles() == []
+        home.create()
+        assert mode(home.path) == 0o700
+        role = home.role("worker-1")
+        with role.lock():
+            assert mode(role.path) == 0o700
+            assert [found.name for found in home.roles()] == ["worker-1"]
+
+    def test_a_file_in_its_place(self, tmp_path: Path) -> None:
+        (tmp_path / "home").write_text("")
+        with pytest.raises(HomeUnusable, match="home"):
+            Home(tmp_path / "home").create()
+        with pytest.raises(HomeUnusable):
+            Home(tmp_path / "home").role("worker").lock()
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from mycel.access.home import Home
+lock = Home(Path(sys.argv[1])).role("scheduler").lock()
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+class TestLock:
+    def test_once_in_a_process(self, tmp_path: Path) -> None:
+        role = Home(tmp_path).role("scheduler")
+        assert role.holder() is None
+        with role.lock() as lock:
+            assert role.holder() == os.getpid()
+            with pytest.raises(HomeInUse, match=rf"pid {os.getpid()}\)") as caught:
+                role.lock()
+            assert caught.value.pid == os.getpid()
+            lock.release()
+            lock.release()
+        assert role.holder() is None
+        role.lock().release()
+
+    def test_roles_have_locks_of_their_own(self, tmp_path: Path) -> None:
+        home = Home(tmp_path)
+        with home.role("scheduler").lock(), home.role("worker-1").lock():
+            pass
+
+    def test_death_releases_it(self, tmp_path: Path) -> None:
+        role = Home(tmp_path).role("scheduler")
+        process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={"PYTHONPATH": str(SOURCE)},
+        )
+        with process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"locked\n"
+            assert role.holder() == process.pid
+            with pytest.raises(HomeInUse, match=f"pid {process.pid}"):
+                role.lock()
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        with role.lock():
+            assert role.lock_path.read_text() == f"{os.getpid()}\n"
+
+    def test_programs_started_do_not_inherit_it(self, tmp_path: Path) -> None:
+        role = Home(tmp_path).role("scheduler")
+        with role.lock():
+            listing = subprocess.run(
+                ["ls", "-l", "/proc/self/fd"], stdout=subprocess.PIPE, close_fds=False, check=True
+            )
+        assert str(role.lock_path).encode() not in listing.stdout
+        assert b"/proc/" in listing.stdout
+
+
+class Ports(msgspec.Struct):
+    api: int
+
+
+class TestState:
+    def test_state_comes_back(self, tmp_path: Path) -> None:
+        path = tmp_path / "state.json"
+        assert read_state(path, Ports) is None
+        write_state(path, Ports(8080))
+        write_state(path, Ports(8081))
+        assert read_state(path, Ports) == Ports(8081)
+        assert [file.name for file in tmp_path.iterdir()] == ["state.json"]
+
+    @pytest.mark.parametrize("content", [b"", b"{", b'{"api": "x"}', b"\xff"])
+    def test_damaged(self, tmp_path: Path, content: bytes) -> None:
+        path = tmp_path / "state.json"
+        path.write_bytes(content)
+        with pytest.raises(StateCorrupt, match=r"state\.json"):
+            read_state(path, Ports)
+
+    def test_no_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(HomeUnusable):
+            write_state(tmp_path / "nowhere" / "state.json", Ports(1))

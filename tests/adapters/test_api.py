@@ -1,0 +1,521 @@
+"""What clients of the REST API may rely on, over real sockets."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+from api_backend import TOKEN, FakeJob
+from api_server import Served, served
+
+from mycel.api import Limits, PortInUse, bind
+from mycel.api.catalogue import ROUTES
+from mycel.core.errors import TooMany
+from mycel.core.events import Submit
+
+AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
+LIMIT = 100_000
+DOCUMENTED_BODY = b"""{
+  "model": "llama-2-7b",
+  "input": "Explain quantum computing",
+  "requirements": {
+    "min_memory": 16000000000,
+    "gpu_required": true
+  }
+}"""
+JOB = "01jabcdefghjkmnpqrstvwxyz0"
+
+
+class Answer:
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self.body = response.read()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Served]:
+    with served(Limits(request_bytes=LIMIT)) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared: Served) -> Served:
+    """One server for all tests of a process; each starts with an empty scheduler."""
+    shared.call(lambda: shared.backend.reset())
+    return shared
+
+
+def call(
+    server: Served, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+) -> Answer:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    try:
+        connection.request(method, path, raw, AUTHORIZED | (headers or {}))
+        return Answer(connection.getresponse())
+    finally:
+        connection.close()
+
+
+def submit(server: Served, body: dict[str, Any], query: str = "") -> Any:
+    answer = call(server, "POST", f"/api/v1/tasks{query}", body)
+    assert answer.status == 201, answer.body
+    return answer.json
+
+
+def job_of(server: Served, task: dict[str, Any]) -> FakeJob:
+    return server.backend.jobs_by_id[task["job_id"]]
+
+
+# The document's calls
+
+
+def test_the_documented_submission_is_taken_as_printed(server: Served) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = call(server, "POST", "/api/v1/tasks", DOCUMENTED_BODY, headers)
+    assert answer.status == 201
+    task = answer.json
+    assert answer.headers["Location"] == f"/api/v1/tasks/{task['id']}"
+    assert task["id"] == f"{task['job_id']}.0"
+    assert (task["state"], task["reason"]) == ("queued", "no_match")
+    assert (task["model"], task["input"]) == ("llama-2-7b", "Explain quantum computing")
+    assert task["requirements"]["min_memory"] == 16_000_000_000
+    assert task["requirements"]["gpu_required"] is True
+    assert task["created_at"] == "2023-11-14T22:13:20.123Z"
+    assert call(server, "GET", f"/api/v1/tasks/{task['id']}").json == task
+
+
+def test_a_task_is_cancelled_once_and_again(server: Served) -> None:
+    task = submit(server, {"model": "m", "input": "x"})
+    for _ in range(2):
+        answer = call(server, "DELETE", f"/api/v1/tasks/{task['id']}")
+        assert (answer.status, answer.json["state"]) == (200, "cancelled")
+
+
+def test_a_finished_task_cannot_be_cancelled(server: Served) -> None:
+    task = submit(server, {"command": ["true"]})
+    answer = call(server, "DELETE", f"/api/v1/tasks/{task['id']}")
+    assert answer.status == 409
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_workers_are_listed_with_what_they_have(server: Served) -> None:
+    [worker] = call(server, "GET", "/api/v1/workers").json["items"]
+    assert worker["capabilities"]["models"] == ["llama-2-7b"]
+    assert worker["capabilities"]["gpus"] == [{"model": "A100", "memory": 40_000_000_000}]
+    assert worker["load"]["running"] == 2
+    assert worker["health"] == {
+        "success_rate": 0.5,
+        "avg_completion_time": 1.25,
+        "last_seen": "2023-11-14T22:13:21.500Z",
+        "consecutive_failures": 0,
+    }
+    assert worker["rtt_ms"] == 1.5
+
+
+def test_metrics_and_totals_are_there(server: Served) -> None:
+    metrics = call(server, "GET", "/metrics")
+    assert b"hypha_scheduler_tasks_queued 15.0" in metrics.body
+    stats = call(server, "GET", "/api/v1/stats").json
+    assert (stats["queue_depth"], stats["success_rate"]) == (15, 0.75)
+    assert stats["average_latency_seconds"] == 0.5
+
+
+# Waiting
+
+
+def test_submit_and_result_are_one_question(server: Served) -> None:
+    before = server.backend.reads
+    body = {"python": "json:dumps", "arguments": [1, {"a": 2}], "name": "n", "labels": {"x": "y"}}
+    task = submit(server, body, "?wait=10")
+    assert task["state"] == "succeeded"
+    assert task["result"]["json"] == [1, {"a": 2}]
+    assert task["result"]["digest"].startswith("blake3:")
+    assert task["arguments"] == [1, {"a": 2}]
+    assert [attempt["state"] for attempt in task["attempts"]] == ["succeeded"]
+    assert (task["name"], task["labels"], task["attempt"]) == ("n", {"x": "y"}, 1)
+    assert len(server.backend.asked) == 1
+    assert server.backend.reads == before
+
+
+def test_a_wait_that_runs_out_answers_with_the_task_as_it_is(server: Served) -> None:
+    task = submit(server, {"model": "m", "input": {"text": "x"}}, "?wait=0.01")
+    assert task["state"] == "queued"
+    assert server.backend.forgotten == 1
+    assert call(server, "GET", f"/api/v1/tasks/{task['id']}?wait=0.01").json["state"] == "queued"
+
+
+def test_a_wait_ends_with_the_task(server: Served) -> None:
+    task = submit(server, {"python": "waits:here"})
+    job = job_of(server, task)
+    server.call(lambda: server.backend.lose(job, 0))
+    answers: list[Answer] = []
+    path = f"/api/v1/tasks/{task['id']}"
+    waiter = threading.Thread(target=lambda: answers.append(call(server, "GET", f"{path}?wait=20")))
+    waiter.start()
+    server.call(lambda: server.backend.end(job, 0, value=b'"v"'))
+    waiter.join()
+    assert answers[0].json["result"]["json"] == "v"
+    assert [attempt["state"] for attempt in answers[0].json["attempts"]] == ["lost", "succeeded"]
+    assert call(server, "GET", f"{path}/result?wait=1").json["json"] == "v"
+
+
+def test_a_task_without_resources_gets_one_core(server: Served) -> None:
+    submit(server, {"command": ["true"]})
+    submit(server, {"command": ["true"], "requirements": {"min_memory": "1kB", "cpu_cores": 0.5}})
+    first, second = (event for event in server.backend.asked if isinstance(event, Submit))
+    assert first.specification.requirements.cpu_cores == 1
+    assert not first.specification.requirements_given
+    assert second.specification.requirements.cpu_cores == 0.5
+    assert second.specification.requirements.min_memory == 1000
+    assert second.specification.requirements_given
+
+
+# Results and logs
+
+
+def test_processes_leave_an_exit_code_and_logs(server: Served) -> None:
+    task = submit(server, {"command": ["true"]}, "?wait=5")
+    path = f"/api/v1/tasks/{task['id']}"
+    assert task["result"] == {"text": "out\n", "exit_code": 0}
+    assert call(server, "GET", f"{path}/logs").json == {"stdout": "out\n", "stderr": "err\n"}
+    text = call(server, "GET", f"{path}/logs?stream=stderr")
+    assert (text.body, text.headers.get_content_type()) == (b"err\n", "text/plain")
+
+
+def test_what_failed_has_an_error_and_no_result(server: Served) -> None:
+    task = submit(server, {"python": "fails:always"}, "?wait=5")
+    assert (task["state"], task["error"], task["result"]) == ("failed", "ValueError: no", None)
+    answer = call(server, "GET", f"/api/v1/tasks/{task['id']}/result")
+    assert answer.status == 409
+    assert "ValueError: no" in answer.json["detail"]
+
+
+def test_what_has_not_ended_has_neither_result_nor_logs(server: Served) -> None:
+    task = submit(server, {"model": "m", "input": "x"})
+    for what in ("result", "logs"):
+        answer = call(server, "GET", f"/api/v1/tasks/{task['id']}/{what}")
+        assert answer.status == 409
+        assert "?wait" in answer.json["detail"]
+
+
+def test_a_task_explains_itself(server: Served) -> None:
+    task = submit(server, {"model": "m", "input": "x"})
+    explanation = call(server, "GET", f"/api/v1/tasks/{task['id']}/explain").json
+    assert explanation["obstacles"][0]["reason"] == "has no GPU"
+
+
+# Jobs
+
+
+def test_a_job_in_batches(server: Served) -> None:
+    task = {"python": "json:dumps"}
+    opened = call(server, "POST", "/api/v1/jobs", {"task": task, "closed": False})
+    assert (opened.status, opened.json["tasks"]["total"]) == (201, 0)
+    path = f"/api/v1/jobs/{opened.json['id']}"
+    batches = [
+        call(server, "POST", f"{path}/tasks", {"batch": batch, "arguments": [[batch], {"k": 1}]})
+        for batch in (0, 1, 0)
+    ]
+    assert [answer.status for answer in batches] == [201, 201, 200]
+    assert [answer.json["first"] for answer in batches] == [0, 2, 0]
+    closed = call(server, "POST", f"{path}/close").json
+    assert (closed["state"], closed["batches"]) == ("succeeded", 2)
+    lines = [json.loads(line) for line in call(server, "GET", f"{path}/results").body.splitlines()]
+    assert [line["value"] for line in lines] == [[0], {"k": 1}, [1], {"k": 1}]
+    after = lines[2]["sequence"]
+    rest = call(server, "GET", f"{path}/results?after={after}").body.splitlines()
+    assert [json.loads(line)["index"] for line in rest] == [3]
+
+
+def test_followed_results_end_with_the_job(server: Served) -> None:
+    body = {"task": {"python": "waits:here"}, "count": 2}
+    job_id = call(server, "POST", "/api/v1/jobs", body).json["id"]
+    job = server.backend.jobs_by_id[job_id]
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.request("GET", f"/api/v1/jobs/{job_id}/results?follow", headers=AUTHORIZED)
+    response = connection.getresponse()
+    for index in (1, 0):
+        server.call(partial(server.backend.end, job, index, value=b"1"))
+        assert json.loads(response.readline())["index"] == index
+    assert response.read() == b""
+    connection.close()
+
+
+def test_a_stream_that_is_cut_short_does_not_look_complete(server: Served) -> None:
+    body = {"task": {"python": "waits:here"}, "count": 1}
+    job_id = call(server, "POST", "/api/v1/jobs", body).json["id"]
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.request("GET", f"/api/v1/jobs/{job_id}/results?follow", headers=AUTHORIZED)
+    response = connection.getresponse()
+    server.call(server.backend.stop)
+    with pytest.raises(http.client.IncompleteRead):
+        response.read()
+    connection.close()
+
+
+def test_a_job_may_bring_its_id(server: Served) -> None:
+    body: dict[str, Any] = {"id": JOB, "task": {"command": ["true"]}, "count": 3, "name": "n"}
+    first, second = (call(server, "POST", "/api/v1/jobs", body) for _ in range(2))
+    assert (first.status, second.status) == (201, 200)
+    assert first.json == second.json
+    assert call(server, "POST", "/api/v1/jobs", body | {"count": 4}).status == 409
+    assert call(server, "GET", f"/api/v1/jobs/{JOB}?wait=1").json == first.json
+
+
+def test_an_idempotency_key_names_one_request(server: Served) -> None:
+    headers = {"Idempotency-Key": "k"}
+    body: dict[str, Any] = {"python": "json:dumps", "arguments": []}
+    answers = [
+        call(server, "POST", "/api/v1/tasks?wait=5", body, headers),
+        call(server, "POST", "/api/v1/tasks?wait=5", body, headers),
+        call(server, "POST", "/api/v1/tasks", body | {"priority": 1}, headers),
+        call(server, "POST", "/api/v1/jobs", {"task": body, "count": 1}, headers),
+    ]
+    assert [answer.status for answer in answers] == [201, 200, 422, 201]
+    assert answers[0].json == answers[1].json
+
+
+def test_lists_have_pages_and_filters(server: Served) -> None:
+    jobs = []
+    for function in ("json:dumps", "waits:here"):
+        body = {"task": {"python": function}, "arguments": [[n] for n in range(3)]}
+        jobs.append(call(server, "POST", "/api/v1/jobs", body).json["id"])
+    seen: list[str] = []
+    cursor = ""
+    while True:
+        page = call(server, "GET", f"/api/v1/tasks?limit=2{cursor}").json
+        seen += [task["id"] for task in page["items"]]
+        if page["next"] is None:
+            break
+        cursor = f"&cursor={page['next']}"
+    assert seen == [f"{job}.{n}" for job in reversed(jobs) for n in range(3)]
+    queued = call(server, "GET", "/api/v1/tasks?state=queued").json["items"]
+    assert {task["job_id"] for task in queued} == {jobs[1]}
+    assert len(call(server, "GET", f"/api/v1/tasks?job={jobs[0]}").json["items"]) == 3
+    listed = call(server, "GET", "/api/v1/jobs?limit=1").json
+    assert (listed["items"][0]["id"], listed["next"]) == (jobs[1], jobs[1])
+    older = call(server, "GET", f"/api/v1/jobs?cursor={listed['next']}").json
+    assert [job["id"] for job in older["items"]] == [jobs[0]]
+    found = call(server, "GET", f"/api/v1/jobs?prefix={jobs[0]}").json["items"]
+    assert [job["id"] for job in found] == [jobs[0]]
+    cancelled = call(server, "DELETE", f"/api/v1/jobs/{jobs[1]}").json
+    assert (cancelled["state"], cancelled["tasks"]["cancelled"]) == ("cancelled", 3)
+
+
+# Bad input
+
+TASK_PROBLEMS: list[tuple[Any, str]] = [
+    ([], "$"),
+    ({}, "$"),
+    ({"command": "echo hello"}, "$.command"),
+    ({"command": []}, "$.command"),
+    ({"command": ["a\0b"]}, "$.command"),
+    ({"command": [1]}, "$.command[0]"),
+    ({"command": ["true"], "python": "a:b"}, "$"),
+    ({"image": "debian"}, "$.command"),
+    ({"python": "no_colon"}, "$.python"),
+    ({"python": "a:b", "arguments": 3}, "$.arguments"),
+    ({"python": "a:b", "input": "x"}, "$"),
+    ({"model": "m"}, "$.input"),
+    ({"model": "m", "input": 3}, "$.input"),
+    ({"model": "m", "input": {}}, "$.input"),
+    ({"model": "m", "input": "x", "arguments": []}, "$.arguments"),
+    ({"command": ["true"], "colour": "red"}, "$"),
+    ({"command": ["true"], "env": {"A=B": "c"}}, "$.env"),
+    ({"command": ["true"], "timeout": -1}, "$.timeout"),
+    ({"command": ["true"], "timeout": "soon"}, "$.timeout"),
+    ({"command": ["true"], "retry": {"max_attempts": 0}}, "$.retry.max_attempts"),
+    ({"command": ["true"], "priority": 0.5}, "$.priority"),
+    ({"command": ["true"], "requirements": {"cpu_cores": -1}}, "$.requirements.cpu_cores"),
+    ({"command": ["true"], "requirements": {"min_memory": -1}}, "$.requirements.min_memory"),
+    ({"command": ["true"], "requirements": {"min_memory": "lots"}}, "$.requirements.min_memory"),
+    ({"command": ["true"], "requirements": {"memory": 1}}, "$.requirements"),
+    ({"command": ["true"], "requirements": {"gpus": {"count": 1.5}}}, "$.requirements.gpus.count"),
+    ({"command": ["true"], "requirements": {"custom": {"a": -1}}}, "$.requirements.custom[...]"),
+]
+
+
+@pytest.mark.parametrize(("body", "path"), TASK_PROBLEMS)
+def test_a_wrong_task_is_refused_with_the_place(server: Served, body: Any, path: str) -> None:
+    answer = call(server, "POST", "/api/v1/tasks", body)
+    assert answer.status == 422, answer.body
+    problem = answer.json
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert (problem["status"], problem["title"]) == (422, "Unprocessable")
+    assert problem["detail"]
+    assert problem["path"] == path
+    assert not server.backend.jobs_by_id
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"task": {"python": "a:b"}},
+        {"task": {"python": "a:b"}, "count": 0},
+        {"task": {"python": "a:b"}, "count": -1},
+        {"task": {"python": "a:b"}, "count": 10_001},
+        {"task": {"python": "a:b"}, "arguments": []},
+        {"task": {"python": "a:b"}, "arguments": [1]},
+        {"task": {"python": "a:b"}, "arguments": {}},
+        {"task": {"python": "a:b"}, "arguments": [[]], "count": 1},
+        {"task": {"python": "a:b", "arguments": [1]}, "arguments": [[]]},
+        {"task": {"model": "m", "input": "x"}, "arguments": [[]]},
+        {"task": {"python": "a:b"}, "count": 1, "id": JOB.upper()},
+        {"task": {"python": "a:b"}, "count": 1, "id": "x"},
+        {"count": 1},
+    ],
+)
+def test_a_wrong_job_is_refused(server: Served, body: Any) -> None:
+    assert call(server, "POST", "/api/v1/jobs", body).status == 422
+    assert not server.backend.jobs_by_id
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b'{"model": "\xff"}', b'{"name": "a"} x'])
+def test_malformed_json_is_400(server: Served, body: bytes) -> None:
+    answer = call(server, "POST", "/api/v1/tasks", body)
+    assert (answer.status, answer.json["title"]) == (400, "Malformed request")
+
+
+def test_raw_parts_are_checked_for_their_encoding(server: Served) -> None:
+    body = b'{"python": "a:b", "arguments": ["\xff"]}'
+    assert call(server, "POST", "/api/v1/tasks", body).status == 400
+
+
+def test_a_body_over_the_limit_is_413(server: Served) -> None:
+    large = json.dumps({"python": "a:b", "arguments": ["x" * LIMIT]}).encode()
+    declared = call(server, "POST", "/api/v1/tasks", large)
+    assert (declared.status, declared.json["status"]) == (413, 413)
+
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    pieces = (large[at : at + 10_000] for at in range(0, len(large), 10_000))
+    connection.request("POST", "/api/v1/jobs", pieces, AUTHORIZED, encode_chunked=True)
+    assert connection.getresponse().status == 413
+    connection.close()
+    assert not server.backend.jobs_by_id
+
+
+def test_another_media_type_is_415(server: Served) -> None:
+    headers = {"Content-Type": "text/xml"}
+    assert call(server, "POST", "/api/v1/tasks", b"{}", headers).status == 415
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/api/v1/nothing",
+        "/api/v1/tasks/nonsense",
+        f"/api/v1/tasks/{JOB}.0",
+        f"/api/v1/tasks/{JOB}.01",
+        f"/api/v1/tasks/{JOB}.0/explain",
+        f"/api/v1/tasks/{JOB}.0/logs",
+        f"/api/v1/jobs/{JOB}",
+        f"/api/v1/jobs/{JOB}/results",
+        "/api/v1/jobs/nonsense/results",
+    ],
+)
+def test_what_is_not_there_is_404(server: Served, path: str) -> None:
+    answer = call(server, "GET", path)
+    assert (answer.status, answer.json["status"]) == (404, 404)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/api/v1/tasks", "POST, GET"),
+        ("POST", f"/api/v1/jobs/{JOB}/results", "GET"),
+        ("DELETE", "/healthz", "GET"),
+        ("PATCH", f"/api/v1/tasks/{JOB}.0", "GET, DELETE"),
+    ],
+)
+def test_a_wrong_method_is_405(server: Served, method: str, path: str, allowed: str) -> None:
+    answer = call(server, method, path)
+    assert (answer.status, answer.headers["Allow"]) == (405, allowed)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/tasks?state=odd",
+        "/api/v1/tasks?stat=queued",
+        "/api/v1/tasks?limit=0",
+        "/api/v1/tasks?limit=x",
+        "/api/v1/tasks?cursor=x",
+        f"/api/v1/tasks/{JOB}.0?wait=61",
+        f"/api/v1/tasks/{JOB}.0?wait=long",
+        f"/api/v1/jobs/{JOB}/results?after=-1",
+        f"/api/v1/jobs/{JOB}/results?follow=maybe",
+        f"/api/v1/tasks/{JOB}.0/logs?stream=stdin",
+    ],
+)
+def test_wrong_query_parameters_are_422(server: Served, path: str) -> None:
+    assert call(server, "GET", path).status == 422
+
+
+@pytest.mark.parametrize("token", [None, "Bearer wrong", "Basic secret", "secret", ""])
+@pytest.mark.parametrize("path", ["/api/v1/tasks", "/api/v1/workers", "/metrics", "/nowhere"])
+def test_nothing_without_a_token(server: Served, token: str | None, path: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.request("GET", path, headers={} if token is None else {"Authorization": token})
+    answer = Answer(connection.getresponse())
+    connection.close()
+    assert (answer.status, answer.json["status"]) == (401, 401)
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_probes_need_no_token(server: Served) -> None:
+    def status(path: str) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        connection.request("GET", path)
+        code = connection.getresponse().status
+        connection.close()
+        return code
+
+    assert (status("/healthz"), status("/readyz")) == (200, 200)
+    server.backend.ready = False
+    assert (status("/healthz"), status("/readyz")) == (200, 503)
+
+
+def test_a_full_queue_says_when_to_try_again(server: Served) -> None:
+    server.backend.refusal = TooMany("the queue is full", 7)
+    answer = call(server, "POST", "/api/v1/tasks", {"command": ["true"]})
+    assert (answer.status, answer.headers["Retry-After"]) == (429, "7")
+
+
+def test_a_stopping_scheduler_says_so(server: Served) -> None:
+    server.call(server.backend.stop)
+    for path in (f"/api/v1/tasks/{JOB}.0", "/api/v1/workers"):
+        answer = call(server, "GET", path)
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+
+
+# The server
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(PortInUse, match=f"127.0.0.1:{port} is in use"):
+            bind("127.0.0.1", port)
+
+
+def test_every_route_is_described(server: Served) -> None:
+    document = call(server, "GET", "/openapi.json").json
+    described = {(m.upper(), path) for path, methods in document["paths"].items() for m in methods}
+    assert described == {(route.method, route.path) for route in ROUTES}
+    references = set(msgspec.json.encode(document).decode().split('"#/components/schemas/')[1:])
+    names = {reference.partition('"')[0] for reference in references}
+    assert names <= set(document["components"]["schemas"])

@@ -1,0 +1,205 @@
+"""What programs that use `mycel.Client` may rely on."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+from api_backend import TOKEN
+from api_server import Served, served
+
+import mycel
+from mycel.client import (
+    Busy,
+    Client,
+    Conflict,
+    ConnectionLost,
+    Invalid,
+    NotFound,
+    NotRunning,
+    TaskCancelled,
+    TaskFailed,
+    Unauthorized,
+    WaitTimedOut,
+)
+from mycel.client.batches import BATCH_BYTES_MAX, BATCH_TASKS_MAX, batches
+from mycel.core.errors import TooMany
+from mycel.core.events import Append, Submit
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Served]:
+    with served() as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared: Served) -> Served:
+    shared.call(shared.backend.reset)
+    return shared
+
+
+@pytest.fixture
+def client(server: Served) -> Iterator[Client]:
+    with mycel.Client(server.api, TOKEN) as client:
+        yield client
+
+
+def test_a_function_is_run_and_its_value_returned(client: Client) -> None:
+    assert client.run("json:dumps", 1, [2]) == [1, [2]]
+    assert client.run("json:dumps", name="x") == {"name": "x"}
+    with pytest.raises(ValueError, match="not both"):
+        client.run("json:dumps", 1, name="x")
+
+
+def test_a_failure_is_raised(client: Client) -> None:
+    with pytest.raises(TaskFailed, match="ValueError: no") as failed:
+        client.run("fails:always")
+    assert failed.value.error == "ValueError: no"
+    task = client.submit(command=["false"])
+    with pytest.raises(TaskFailed, match="task") as failed:
+        client.result(task.id)
+    assert failed.value.exit_code == 1
+
+
+def test_values_come_in_the_order_of_the_arguments(server: Served, client: Client) -> None:
+    assert list(client.map("json:dumps", [1, (2, 3), {"a": 4}])) == [[1], [2, 3], {"a": 4}]
+    values = client.map("waits:here", range(3))
+    collected: list[object] = []
+    reader = threading.Thread(target=lambda: collected.extend(values))
+    reader.start()
+    submitted = client.find_jobs("0")
+    while len(submitted) < 2:
+        submitted = client.find_jobs("0")
+    job = next(job for job in server.backend.jobs_by_id.values() if not job.results)
+    for index in (2, 0, 1):
+        server.call(partial(server.backend.end, job, index, value=b"%d" % index))
+    reader.join()
+    assert collected == [0, 1, 2]
+
+
+def test_a_big_job_goes_in_batches(server: Served, client: Client) -> None:
+    numbers = range(2 * BATCH_TASKS_MAX + 5)
+    assert list(client.map("json:dumps", numbers)) == [[number] for number in numbers]
+    sent = [event.count for event in server.backend.asked if isinstance(event, Append)]
+    assert sent == [BATCH_TASKS_MAX, BATCH_TASKS_MAX, 5]
+    job = client.submit_job({"command": ["true"]}, count=BATCH_TASKS_MAX + 1, name="n")
+    assert (job.tasks.total, job.name, job.state) == (BATCH_TASKS_MAX + 1, "n", "succeeded")
+
+
+def test_batches_stay_below_the_size_of_a_request() -> None:
+    large = "x" * (BATCH_BYTES_MAX // 3)
+    sizes = [len(batch) for batch in batches([large] * 7)]
+    assert len(sizes) == 4
+    assert max(sizes) < BATCH_BYTES_MAX + 10
+
+
+def test_waiting_has_an_end(server: Served, client: Client) -> None:
+    task = client.submit(model="m", input="x", wait=0.01)
+    assert (task.state, task.reason) == ("queued", "no_match")
+    with pytest.raises(WaitTimedOut, match="it goes on"):
+        client.wait(task.id, timeout=0.01)
+    cancelled = client.cancel(task.id)
+    assert cancelled.state == "cancelled"
+    with pytest.raises(TaskCancelled):
+        client.result(task.id)
+
+
+def test_jobs_tasks_and_workers_are_listed(client: Client) -> None:
+    jobs = [client.submit_job({"python": "waits:here"}, count=3) for _ in range(2)]
+    assert [job.id for job in client.jobs()] == [job.id for job in reversed(jobs)]
+    assert [job.id for job in client.jobs(limit=1)] == [jobs[1].id]
+    assert len(list(client.tasks())) == 6
+    assert len(list(client.tasks(limit=4))) == 4
+    assert [task.id for task in client.tasks(job=jobs[0].id, limit=2)] == [
+        f"{jobs[0].id}.0",
+        f"{jobs[0].id}.1",
+    ]
+    assert client.cancel(jobs[0].id).state == "cancelled"
+    assert client.wait_job(jobs[0].id).tasks.cancelled == 3
+    assert [worker.name for worker in client.workers()] == ["worker-1"]
+    assert client.stats()["queue_depth"] == 15
+    assert client.explain(f"{jobs[1].id}.0").obstacles[0].workers == ["worker-1"]
+
+
+def test_logs_are_exact(client: Client) -> None:
+    task = client.submit(command=["true"], wait=5)
+    assert client.logs(task.id).stderr == "err\n"
+    assert client.log(task.id, "stdout") == b"out\n"
+
+
+def test_problems_become_typed_errors(server: Served, client: Client) -> None:
+    with pytest.raises(Invalid, match=r"at \$.command") as invalid:
+        client.submit(command="echo")
+    assert (invalid.value.status, invalid.value.path) == (422, "$.command")
+    with pytest.raises(NotFound):
+        client.task("01jabcdefghjkmnpqrstvwxyz0.0")
+    done = client.submit(command=["true"])
+    with pytest.raises(Conflict):
+        client.cancel(done.id)
+    with Client(server.api, "wrong") as stranger, pytest.raises(Unauthorized):
+        stranger.workers()
+    server.backend.refusal = TooMany("full", 3)
+    with pytest.raises(Busy) as busy:
+        client.submit(command=["true"])
+    assert busy.value.retry_after_seconds == 3
+
+
+def test_the_same_key_is_the_same_task(client: Client) -> None:
+    first, second = (client.submit(command=["true"], idempotency_key="k") for _ in range(2))
+    assert first.id == second.id
+
+
+def test_nobody_there_says_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(NotRunning, match="start one with 'mycel up'"):
+        Client(f"http://127.0.0.1:{port}", "t").workers()
+
+
+def test_a_connection_that_breaks_off_is_no_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = Client(f"http://127.0.0.1:{listener.getsockname()[1]}", "t")
+
+        def answer_half() -> None:
+            connection, _ = listener.accept()
+            connection.recv(1000)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+            connection.close()
+
+        thread = threading.Thread(target=answer_half)
+        thread.start()
+        with pytest.raises(ConnectionLost):
+            client.workers()
+        thread.join()
+
+
+def test_threads_share_a_client(client: Client) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        values = list(pool.map(lambda number: client.run("json:dumps", number), range(100)))
+    assert values == [[number] for number in range(100)]
+
+
+def test_submission_with_wait_is_one_request(server: Served, client: Client) -> None:
+    client.run("json:dumps", 1)
+    assert [type(event) for event in server.backend.asked] == [Submit]
+
+
+def test_an_address_is_checked() -> None:
+    with pytest.raises(ValueError, match="an address is like"):
+        Client("ftp://somewhere", "t")
+
+
+def test_importing_mycel_imports_nothing_heavy() -> None:
+    code = "import sys, mycel; print([m for m in sys.modules if m.split('.')[0] in "
+    code += "('msgspec', 'litestar', 'uvicorn', 'asyncio', 'cyclopts', 'rich', 'socket')])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,370 @@
+"""One suite for every store: what `mycel.store.interface` promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from mycel.core.identifiers import JobId, JobNumber, LeaseId, PeerId
+from mycel.core.journal import Entry, JobClosed, JobEnded, JobsPruned, LeaseEnded
+from mycel.store.errors import (
+    AlreadyEnded,
+    AttemptOutdated,
+    DiskRefused,
+    JournalBroken,
+    OwnershipLost,
+    RuleBroken,
+    StoreError,
+)
+from mycel.store.memory import MemoryStore
+
+from .store_harness import (
+    Harness,
+    ManualClock,
+    MemoryHarness,
+    SqliteHarness,
+    attempt_ended,
+    block,
+    commit,
+    commit_soundly,
+    job_id,
+    lease,
+    opened,
+    task_ended,
+)
+from .store_histories import expected_after, histories, job_ids, results_of
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
+    made = SqliteHarness(tmp_path / "journal.db") if request.param == "sqlite" else MemoryHarness()
+    yield made
+    made.close()
+
+
+class TestCommits:
+    def test_boot_numbers_rise_over_restarts(self, harness: Harness) -> None:
+        assert harness.store.raise_boot() == 1
+        harness.reopen()
+        assert harness.store.raise_boot() == 2
+        assert harness.store.raise_boot() == 3
+
+    def test_dones_come_in_the_order_of_the_calls(self, harness: Harness) -> None:
+        order: list[int] = []
+
+        def note(number: int, error: BaseException | None) -> None:
+            order.append(number)
+
+        for number in range(1, 30):
+            harness.store.commit([opened(number)], partial(note, number))
+        harness.settle()
+        assert order == list(range(1, 30))
+
+    def test_nothing_is_seen_before_it_is_done(self, harness: Harness) -> None:
+        assert harness.store.job(job_id(1)) is None
+        commit_soundly(harness, [opened(1)])
+        assert harness.store.job(job_id(1)) is not None
+
+    def test_close_finishes_what_is_under_way(self, harness: Harness) -> None:
+        for number in range(1, 50):
+            harness.store.commit([opened(number)], lambda error: None)
+        harness.reopen()
+        assert len(harness.store.restore().jobs) == 49
+
+    def test_commit_after_close_is_refused(self, harness: Harness) -> None:
+        harness.store.close()
+        (error,) = commit(harness, [opened(1)])
+        assert isinstance(error, JournalBroken)
+
+    def test_highest_job_outlives_pruning(self, harness: Harness) -> None:
+        commit_soundly(harness, [opened(3)], [JobsPruned((JobNumber(3),))])
+        harness.reopen()
+        assert harness.store.highest_job() == 3
+        assert harness.store.restore().jobs == []
+
+
+SETTING: list[Entry] = [opened(1), block(1, count=10, epoch=5)]
+BROKEN: dict[str, tuple[list[Entry], Entry, type[StoreError]]] = {
+    "old owner epoch": ([], task_ended(epoch=4), OwnershipLost),
+    "task beyond its block": ([], task_ended(index=10, epoch=5), OwnershipLost),
+    "task of an unknown job": ([], task_ended(2, epoch=5), OwnershipLost),
+    "second terminal state": (
+        [task_ended(epoch=5)],
+        task_ended(epoch=5, attempt=101, state="failed"),
+        AlreadyEnded,
+    ),
+    "attempt that has ended": (
+        [attempt_ended(epoch=5, attempt=100)],
+        task_ended(epoch=5, attempt=100),
+        AttemptOutdated,
+    ),
+    "attempt below an ended one": (
+        [attempt_ended(epoch=5, attempt=101)],
+        task_ended(epoch=5, attempt=100),
+        AttemptOutdated,
+    ),
+    "attempt's end on an old epoch": ([], attempt_ended(epoch=4), OwnershipLost),
+    "attempt's end out of order": (
+        [attempt_ended(epoch=5, attempt=101)],
+        attempt_ended(epoch=5, attempt=100),
+        AttemptOutdated,
+    ),
+    "attempt's end after the task's": (
+        [task_ended(epoch=5)],
+        attempt_ended(epoch=5, attempt=200),
+        AlreadyEnded,
+    ),
+    "unknown terminal state": ([], task_ended(epoch=5, state="dreaming"), RuleBroken),
+    "job opened twice": ([], opened(1), RuleBroken),
+    "batch appended twice": ([], block(1, batch=0, first=10), RuleBroken),
+    "overlapping batch": ([], block(1, batch=1, first=9), RuleBroken),
+    "batch of a closed job": ([JobClosed(JobNumber(1))], block(1, batch=1, first=10), RuleBroken),
+    "batch of an unknown job": ([], block(9), RuleBroken),
+    "unknown job closed": ([], JobClosed(JobNumber(9)), RuleBroken),
+    "unknown job ended": ([], JobEnded(JobNumber(9), "failed", 1.0), AlreadyEnded),
+    "job ended twice": (
+        [JobEnded(JobNumber(1), "failed", 1.0)],
+        JobEnded(JobNumber(1), "failed", 1.0),
+        AlreadyEnded,
+    ),
+}
+
+
+class TestRules:
+    @pytest.mark.parametrize("name", BROKEN)
+    def test_broken_rule_changes_nothing_and_stops_the_journal(
+        self, harness: Harness, name: str
+    ) -> None:
+        before, offender, kind = BROKEN[name]
+        commit_soundly(harness, [*SETTING, *before])
+        restored = harness.store.restore()
+        bystander = opened(77)
+        told = commit(harness, [bystander, offender, opened(78)], [opened(79)])
+        assert type(told[0]) is kind
+        assert isinstance(told[1], JournalBroken)
+        assert harness.store.restore() == restored
+        harness.reopen()
+        assert harness.store.restore() == restored
+        commit_soundly(harness, [opened(80)])
+
+    def test_groups_before_the_offender_are_kept(self, harness: Harness) -> None:
+        commit_soundly(harness, SETTING)
+        told = commit(
+            harness,
+            [task_ended(index=1, epoch=5)],
+            [task_ended(index=2, epoch=5)],
+            [task_ended(index=2, epoch=5)],
+            [task_ended(index=3, epoch=5)],
+        )
+        assert told[:2] == [None, None]
+        assert isinstance(told[2], AlreadyEnded)
+        assert isinstance(told[3], JournalBroken)
+        harness.reopen()
+        (stored,) = harness.store.restore().blocks
+        assert stored.succeeded == bytes([0b110, 0])
+        commit_soundly(harness, [task_ended(index=3, epoch=5)])
+        sequences = [r.sequence for r in harness.store.results(job_id(1), after=0, limit=9)]
+        assert sequences == [1, 2, 3]
+
+    def test_twice_in_one_group_is_refused(self, harness: Harness) -> None:
+        commit_soundly(harness, SETTING)
+        (error,) = commit(harness, [task_ended(epoch=5), task_ended(epoch=5, attempt=101)])
+        assert isinstance(error, AlreadyEnded)
+        assert harness.store.result(job_id(1), 0) is None
+
+    def test_cancelled_before_anything_was_sent(self, harness: Harness) -> None:
+        ended = task_ended(attempt=None, state="cancelled", epoch=5)
+        commit_soundly(harness, [*SETTING, attempt_ended(epoch=5), ended])
+        result = harness.store.result(job_id(1), 0)
+        assert result is not None
+        assert result.ended == ended
+
+    def test_each_block_has_its_own_epoch(self, harness: Harness) -> None:
+        second = block(1, batch=1, first=10, count=5, epoch=6)
+        commit_soundly(harness, [*SETTING, second, task_ended(index=12, epoch=6)])
+        (error,) = commit(harness, [task_ended(index=13, epoch=5)])
+        assert isinstance(error, OwnershipLost)
+        assert "epoch 6" in str(error)
+
+    def test_closing_twice_and_ending_an_unknown_lease_are_harmless(self, harness: Harness) -> None:
+        closed = JobClosed(JobNumber(1))
+        gone = LeaseEnded(PeerId("nobody"), LeaseId(3), "expired")
+        commit_soundly(harness, [*SETTING, closed, closed, gone])
+
+
+class TestRestart:
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(groups=histories())
+    def test_restored_is_what_was_committed(self, groups: list[list[Entry]]) -> None:
+        expected = expected_after(groups)
+        with TemporaryDirectory() as folder:
+            for harness in (SqliteHarness(Path(folder) / "journal.db"), MemoryHarness()):
+                try:
+                    commit_soundly(harness, *groups)
+                    assert harness.store.restore() == expected
+                    harness.reopen()
+                    assert harness.store.restore() == expected
+                    for number in job_ids(groups):
+                        found = harness.store.results(job_id(number), after=0, limit=1000)
+                        pairs = [(result.sequence, result.ended) for result in found]
+                        assert pairs == results_of(groups, number)
+                finally:
+                    harness.close()
+
+    def test_arguments_of_a_finished_block_stay_on_disk(self, harness: Harness) -> None:
+        appended = block(count=2, arguments=b'[[1], {"b": 2}]')
+        commit_soundly(harness, [opened(), appended, task_ended(index=1)])
+        assert harness.store.restore().blocks[0].appended == appended
+        commit_soundly(harness, [task_ended(index=0)])
+        assert harness.store.restore().blocks[0].appended.arguments == b""
+        assert harness.store.arguments(job_id(1), 1) == b'{"b": 2}'
+
+    def test_sequences_never_come_again_after_pruning(self, harness: Harness) -> None:
+        commit_soundly(harness, [opened(1), block(1), task_ended(1)])
+        commit_soundly(harness, [JobsPruned((JobNumber(1),))])
+        harness.reopen()
+        commit_soundly(harness, [opened(2), block(2), task_ended(2)])
+        result = harness.store.result(job_id(2), 0)
+        assert result is not None
+        assert result.sequence == 2
+        assert harness.store.restore().tasks_succeeded == 2
+
+
+class TestReads:
+    def test_job_row_counts_its_tasks(self, harness: Harness) -> None:
+        commit_soundly(
+            harness,
+            [opened(1), block(1, count=6), block(1, batch=1, first=6, count=4)],
+            [task_ended(1, 0), task_ended(1, 1), task_ended(1, 2, state="failed")],
+            [task_ended(1, 3, state="cancelled"), JobClosed(JobNumber(1))],
+            [JobEnded(JobNumber(1), "cancelled", 9.5)],
+        )
+        row = harness.store.job(job_id(1))
+        assert row is not None
+        assert (row.tasks, row.succeeded, row.failed, row.cancelled) == (10, 2, 1, 1)
+        assert (row.closed, row.state, row.ended_at) == (True, "cancelled", 9.5)
+        assert row.opened == opened(1)
+
+    def test_jobs_are_listed_newest_first_page_by_page(self, harness: Harness) -> None:
+        commit_soundly(harness, [opened(number) for number in range(1, 8)])
+        seen: list[JobId] = []
+        before: JobId | None = None
+        while page := harness.store.jobs(before=before, limit=3):
+            seen += [row.opened.id for row in page]
+            before = seen[-1]
+        assert seen == [job_id(number) for number in range(7, 0, -1)]
+        assert harness.store.jobs(before=JobId("unknown"), limit=3) == []
+
+    def test_jobs_are_found_by_prefix(self, harness: Harness) -> None:
+        commit_soundly(harness, [opened(number) for number in (10, 11, 20)])
+        assert harness.store.find_jobs("0" * 24 + "1", 9) == [job_id(10), job_id(11)]
+        assert harness.store.find_jobs("0" * 24, 2) == [job_id(10), job_id(11)]
+        assert harness.store.find_jobs("z", 9) == []
+        assert harness.store.find_jobs("%", 9) == []
+
+    def test_results_by_sequence_and_by_index(self, harness: Harness) -> None:
+        commit_soundly(harness, [opened(1), block(1), opened(2), block(2)])
+        for index in (7, 3, 5):
+            commit_soundly(harness, [task_ended(2, index), task_ended(1, index)])
+        results = harness.store.results(job_id(1), after=0, limit=10)
+        assert [r.ended.index for r in results] == [7, 3, 5]
+        later = harness.store.results(job_id(1), after=results[0].sequence, limit=1)
+        assert later == results[1:2]
+        by_index = harness.store.results_by_index(job_id(1), first=3, limit=3)
+        assert [r.ended.index for r in by_index] == [3, 5]
+        assert harness.store.results(job_id(9), after=0, limit=10) == []
+
+    def test_an_answer_has_some_4_mib_and_at_least_one_result(self, harness: Harness) -> None:
+        large = b"x" * (3 << 20)
+        tasks = [task_ended(index=index, value=large) for index in range(2)]
+        tasks.append(task_ended(index=2, value=large * 2))
+        commit_soundly(harness, [opened(), block(), *tasks])
+        after, pages = 0, 0
+        while page := harness.store.results(job_id(1), after=after, limit=10):
+            assert len(page) == 1
+            after, pages = page[-1].sequence, pages + 1
+        assert pages == 3
+        assert len(harness.store.results_by_index(job_id(1), first=0, limit=3)) == 1
+
+    def test_ended_attempts_outlive_the_end_of_the_task(self, harness: Harness) -> None:
+        attempts = [attempt_ended(attempt=5), attempt_ended(attempt=8)]
+        commit_soundly(harness, [opened(), block(), *attempts, task_ended(attempt=9)])
+        assert harness.store.ended_attempts(job_id(1), 0) == attempts
+        assert harness.store.ended_attempts(job_id(1), 1) == []
+        assert harness.store.restore().ended_attempts == []
+
+    def test_arguments(self, harness: Harness) -> None:
+        first = block(count=2, arguments=b'[ [1, "\xc3\xa9"] , null]')
+        second = block(batch=1, first=2, count=1)
+        commit_soundly(harness, [opened(), first, second])
+        assert harness.store.arguments(job_id(1), 0) == '[1, "é"]'.encode()
+        assert harness.store.arguments(job_id(1), 1) == b"null"
+        assert harness.store.arguments(job_id(1), 2) == b""
+        assert harness.store.arguments(job_id(2), 0) == b""
+
+    def test_a_pruned_job_is_gone(self, harness: Harness) -> None:
+        commit_soundly(
+            harness,
+            [opened(1), block(1, arguments=b"[1,2,3,4,5,6,7,8,9,0]"), opened(2), block(2)],
+            [attempt_ended(1, 1), task_ended(1), task_ended(2)],
+            [JobsPruned((JobNumber(1), JobNumber(55)))],
+        )
+        store = harness.store
+        assert store.job(job_id(1)) is None
+        assert store.result(job_id(1), 0) is None
+        assert store.ended_attempts(job_id(1), 1) == []
+        assert store.arguments(job_id(1), 1) == b""
+        assert store.result(job_id(2), 0) is not None
+        (error,) = commit(harness, [task_ended(1, 5)])
+        assert error is not None
+
+    def test_leases_are_kept_until_they_end(self, harness: Harness) -> None:
+        commit_soundly(harness, [lease("a", 1), lease("b", 2), lease("a", 3)])
+        commit_soundly(harness, [LeaseEnded(PeerId("a"), LeaseId(1), "expired")])
+        harness.reopen()
+        assert harness.store.restore().leases == [lease("a", 3), lease("b", 2)]
+
+
+class TestMemoryStore:
+    def test_crash_drops_what_is_not_done(self) -> None:
+        clock = ManualClock()
+        store = MemoryStore(clock, 1.0)
+        told: list[BaseException | None] = []
+        store.commit([opened(1)], told.append)
+        clock.run()
+        store.commit([opened(2)], told.append)
+        successor = store.crash()
+        clock.run()
+        assert told == [None]
+        assert [job.opened.job for job in successor.restore().jobs] == [1]
+        successor.commit([opened(2)], told.append)
+        clock.run()
+        assert [(c.at, c.entry) for c in successor.committed] == [
+            (1.0, opened(1)),
+            (3.0, opened(2)),
+        ]
+
+    def test_a_shorter_latency_does_not_overtake(self) -> None:
+        clock = ManualClock()
+        latencies = iter([5.0, 1.0])
+        store = MemoryStore(clock, lambda: next(latencies))
+        order: list[int] = []
+        store.commit([opened(1)], lambda error: order.append(1))
+        store.commit([opened(2)], lambda error: order.append(2))
+        clock.run()
+        assert order == [1, 2]
+
+    def test_broken_disk(self) -> None:
+        clock = ManualClock()
+        store = MemoryStore(clock)
+        told: list[BaseException | None] = []
+        store.break_disk()
+        store.commit([opened(1)], told.append)
+        store.commit([opened(2)], told.append)
+        clock.run()
+        assert [type(error) for error in told] == [DiskRefused, JournalBroken]

@@ -1,0 +1,191 @@
+"""What only a store with a file can do: survive a kill, be damaged, be full."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from mycel.core.identifiers import JobNumber
+from mycel.core.journal import JobsPruned
+from mycel.store.errors import (
+    JournalBroken,
+    StoreCorrupt,
+    StoreError,
+    StoreForeign,
+    StoreMissing,
+    StoreTooNew,
+)
+from mycel.store.sqlite import SqliteStore
+
+from .store_harness import SqliteHarness, block, commit_soundly, job_id, lease, opened, task_ended
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 60.0
+
+
+def child(path: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", f"{__package__}.store_child", str(path), *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+    )
+
+
+class TestSqliteFile:
+    @pytest.mark.parametrize("groups", [1, 50, 400])
+    def test_what_was_done_survives_a_kill(self, tmp_path: Path, groups: int) -> None:
+        path = tmp_path / "journal.db"
+        process = child(path)
+        assert process.stdout is not None
+        with process:
+            lines = [process.stdout.readline() for _ in range(groups + 1)]
+            process.send_signal(signal.SIGKILL)
+            lines += process.stdout.readlines()
+        whole = [line for line in lines if line.endswith("\n") and line.startswith("done")]
+        done = len(whole)
+        assert done >= groups
+        store = SqliteStore(path, lambda call: None)
+        restored = store.restore()
+        assert store.raise_boot() == 2
+        store.close()
+        assert len(restored.jobs) >= done
+        assert len(restored.jobs) == len(restored.blocks)
+        assert {stored.succeeded for stored in restored.blocks} == {b"\x1f"}
+        assert restored.tasks_succeeded == 5 * len(restored.jobs)
+
+    def test_a_full_disk_stops_the_journal(self, tmp_path: Path) -> None:
+        path = tmp_path / "journal.db"
+        process = child(path, str(10 << 20))
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        lines = [line.split(maxsplit=3) for line in output.splitlines()]
+        done = sum(line[0] == "done" for line in lines)
+        errors = [line[2] for line in lines if line[0] == "error"]
+        assert "DiskRefused" in errors
+        assert set(errors[errors.index("DiskRefused") + 1 :]) <= {"DiskRefused", "JournalBroken"}
+        store = SqliteStore(path, lambda call: None)
+        assert len(store.restore().jobs) == done
+        store.close()
+
+    def test_reads_of_many_threads_beside_the_writer(self, tmp_path: Path) -> None:
+        harness = SqliteHarness(tmp_path / "journal.db")
+        commit_soundly(harness, [opened(1), block(1, count=1000)])
+
+        def read(_: int) -> int:
+            return len(harness.store.results(job_id(1), after=0, limit=1000))
+
+        with ThreadPoolExecutor(16) as threads:
+            counts = threads.map(read, range(64))
+            for index in range(100):
+                commit_soundly(harness, [task_ended(index=index)])
+            assert all(count <= 100 for count in counts)
+        assert read(0) == 100
+        harness.close()
+        with pytest.raises(JournalBroken):
+            harness.store.job(job_id(1))
+
+    def test_pruning_goes_on_after_a_restart(self, tmp_path: Path) -> None:
+        path = tmp_path / "journal.db"
+        harness = SqliteHarness(path)
+        tasks = [task_ended(1, index, attempt=9) for index in range(3000)]
+        commit_soundly(harness, [opened(1), block(1, count=3000), *tasks])
+        commit_soundly(harness, [JobsPruned((JobNumber(1),))])
+        harness.reopen()
+        while True:
+            # Each commit is a moment in which the writer goes on; how many there are to
+            # be is its own business.
+            commit_soundly(harness, [lease()])
+            with sqlite3.connect(path) as connection:
+                tables = ("results", "blocks", "ended_attempts", "pruned_jobs")
+                counts = [
+                    connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+                    for table in tables
+                ]
+            connection.close()
+            if not any(counts):
+                break
+        harness.close()
+
+    def test_the_preallocated_wal_is_reused(self, tmp_path: Path) -> None:
+        harness = SqliteHarness(tmp_path / "journal.db")
+        wal = tmp_path / "journal.db-wal"
+        before = wal.stat().st_size
+        assert before > 8 << 20
+        commit_soundly(harness, [opened(1), block(1, count=10_000)])
+        for start in range(0, 400, 10):
+            value = b"x" * 50_000
+            tasks = [task_ended(1, index, value=value) for index in range(start, start + 10)]
+            commit_soundly(harness, tasks)
+        assert wal.stat().st_size < before + (4 << 20)
+        harness.close()
+
+
+class TestOpening:
+    def make(self, path: Path) -> None:
+        harness = SqliteHarness(path)
+        tasks = [task_ended(1, index) for index in range(200)]
+        commit_soundly(harness, [opened(1), block(1, count=200), *tasks])
+        harness.close()
+
+    def refused(self, path: Path, kind: type[StoreError], swarm: str = "") -> str:
+        with pytest.raises(kind) as caught:
+            SqliteStore(path, lambda call: None, swarm=swarm).restore()
+        assert str(path) in str(caught.value) or str(path.parent) in str(caught.value)
+        return str(caught.value)
+
+    def test_garbage(self, tmp_path: Path) -> None:
+        path = tmp_path / "journal.db"
+        path.write_bytes(b"this is my shopping list. " * 100)
+        assert "not an SQLite database" in self.refused(path, StoreForeign)
+        assert path.read_bytes().startswith(b"this is my")
+
+    def test_somebody_elses_database(self, tmp_path: Path) -> None:
+        path = tmp_path / "journal.db"
+        connection = sqlite3.connect(path)
+        connection.execute("CREATE TABLE photos (name)")
+        connection.close()
+        assert "not a scheduler's journal" in self.refused(path, StoreForeign)
+
+    @pytest.mark.parametrize("page", [1, 3, 5])
+    def test_damaged_page(self, tmp_path: Path, page: int) -> None:
+        path = tmp_path / "journal.db"
+        self.make(path)
+        content = bytearray(path.read_bytes())
+        content[page * 4096 : (page + 1) * 4096] = b"\xa5" * 4096
+        path.write_bytes(content)
+        message = self.refused(path, StoreCorrupt)
+        assert "move it" in message
+        assert "backup" in message
+
+    def test_truncated(self, tmp_path: Path) -> None:
+        path = tmp_path / "journal.db"
+        self.make(path)
+        path.write_bytes(path.read_bytes()[:9000])
+        self.refused(path, StoreCorrupt)
+
+    def test_newer_schema(self, tmp_path: Path) -> None:
+        path = tmp_path / "journal.db"
+        self.make(path)
+        connection = sqlite3.connect(path)
+        connection.execute("PRAGMA user_version = 99")
+        connection.close()
+        assert "99" in self.refused(path, StoreTooNew)
+
+    def test_missing_folder(self, tmp_path: Path) -> None:
+        self.refused(tmp_path / "nowhere" / "journal.db", StoreMissing)
+
+    def test_a_folder_in_its_place(self, tmp_path: Path) -> None:
+        self.refused(tmp_path, StoreForeign)
+
+    def test_journal_of_another_swarm(self, tmp_path: Path) -> None:
+        path = tmp_path / "journal.db"
+        SqliteStore(path, lambda call: None, swarm="home").close()
+        SqliteStore(path, lambda call: None).close()
+        assert "'home'" in self.refused(path, StoreForeign, swarm="work")
+        SqliteStore(path, lambda call: None, swarm="home").close()

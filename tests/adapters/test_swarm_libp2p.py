@@ -1,0 +1,238 @@
+"""What only the native swarm can be asked: ports, processes, strangers, speed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from mycel._native import identity, inspect_token, issue_token
+from mycel.swarm.errors import (
+    AddressInUse,
+    InvalidAddress,
+    InvalidKey,
+    InvalidSetting,
+    InvalidToken,
+    ListenFailed,
+)
+from mycel.swarm.interface import DialFailure, Liveness, Stream
+from mycel.swarm.libp2p import Libp2pSettings, Libp2pSwarm
+from mycel.swarm.roles import mask_of, roles_of
+
+from .swarm_world import BEATING, LIVENESS, QUIET, Libp2pWorld, Recorder, pair, until
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextlib.asynccontextmanager
+async def libp2p() -> AsyncIterator[Libp2pWorld]:
+    world = Libp2pWorld()
+    try:
+        yield world
+    finally:
+        await world.close()
+
+
+@contextlib.asynccontextmanager
+async def child_of(world: Libp2pWorld) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    secret = os.urandom(32)
+    _, peer = identity(secret)
+    arguments = (secret.hex(), world.owner_public.hex(), world.token(peer).hex())
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.adapters.swarm_child",
+        *arguments,
+        cwd=ROOT,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        yield process, (await process.stdout.readline()).decode().strip()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def port_of(address: str) -> int:
+    return int(address.split("/")[4])
+
+
+async def test_a_port_in_use_is_told_apart() -> None:
+    async with libp2p() as world:
+        first = await world.start(Recorder())
+        address = first.addresses[0].partition("/p2p/")[0]
+        with pytest.raises(AddressInUse):
+            await world.start(Recorder(), address=address)
+        with pytest.raises(ListenFailed) as failure:
+            await first.listen("/ip4/203.0.113.7/tcp/0")
+        assert not isinstance(failure.value, AddressInUse)
+        await first.stop()
+        again = await world.start(Recorder(), address=address)
+        assert again.addresses[0].startswith(address)
+
+
+async def test_garbage_on_the_port_is_survived() -> None:
+    async with libp2p() as world:
+        near = Recorder()
+        swarm = await world.start(near)
+        noise = Random(5)
+        half_open: list[socket.socket] = []
+        for number in range(60):
+            connection = socket.create_connection(("127.0.0.1", port_of(swarm.addresses[0])))
+            if number % 3:
+                with connection, contextlib.suppress(OSError):
+                    connection.sendall(noise.randbytes(1 + number * 50))
+            else:
+                half_open.append(connection)
+        await until(lambda: near.refusals, "refusals")
+        friend = Recorder()
+        other = await world.start(friend)
+        other.dial(swarm.addresses[0])
+        await until(lambda: friend.dialled, "a connection beside the garbage")
+        for connection in half_open:
+            connection.close()
+
+
+async def test_a_killed_peer_is_noticed_and_its_port_refuses() -> None:
+    async with libp2p() as world, child_of(world) as (process, address):
+        near = Recorder()
+        swarm = await world.start(near)
+        swarm.dial(address)
+        await until(lambda: near.dialled)
+        swarm.open_stream(near.dialled[0][1], BEATING.name)
+        await until(lambda: near.ours)
+        near.ours[0].write(b"are you there?")
+        await until(lambda: near.received == [b"are you there?"])
+        process.kill()
+        await until(lambda: near.causes, "the end of the peer")
+        assert near.ends[0][1], "a crash is no orderly close"
+        swarm.dial(address)
+        await until(lambda: near.dial_failures)
+        assert near.dial_failures[0][1] is DialFailure.REFUSED
+
+
+async def test_a_frozen_peer_is_silent_and_comes_back() -> None:
+    async with libp2p() as world, child_of(world) as (process, address):
+        near = Recorder()
+        settings = Libp2pSettings(connect_timeout_seconds=0.5, hello_timeout_seconds=0.3)
+        swarm = await world.start(near, settings=settings)
+        stranger = Recorder()
+        other = await world.start(stranger, settings=settings)
+        swarm.dial(address)
+        await until(lambda: near.dialled)
+        swarm.open_stream(near.dialled[0][1], BEATING.name)
+        await until(lambda: near.beats)
+        process.send_signal(signal.SIGSTOP)
+        try:
+            await until(lambda: len(near.silences) >= 2, "silence")
+            assert near.silences[0] >= LIVENESS.silence_seconds
+            assert near.silences[1] >= near.silences[0] + LIVENESS.repeat_seconds * 0.9
+            other.dial(address)
+            await until(lambda: stranger.dial_failures)
+            assert stranger.dial_failures[0][1] is DialFailure.SILENT
+            near.ours[0].write(b"wake up")
+        finally:
+            process.send_signal(signal.SIGCONT)
+        await until(lambda: near.received == [b"wake up"])
+        assert not near.causes
+
+
+@pytest.mark.parametrize("lifetime_seconds", [-3600, 3600])
+async def test_a_bad_token_is_not_admitted(lifetime_seconds: int) -> None:
+    async with libp2p() as world:
+        far, near = Recorder(), Recorder()
+        member = await world.start(far)
+        _, somebody = identity(os.urandom(32))
+        # Expired, or good for somebody else.
+        outsider = await world.start(near, token=world.token(somebody, lifetime_seconds))
+        outsider.dial(member.addresses[0])
+        await until(lambda: near.dial_failures and far.refusals)
+        assert near.dial_failures[0][1] is DialFailure.NOT_ADMITTED
+        assert "token" in near.dial_failures[0][2]
+        assert "token" in far.refusals[0]
+        assert not far.peers
+
+
+async def test_a_failing_listener_loses_no_events() -> None:
+    class Clumsy(Recorder):
+        def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
+            super().frames(stream, frames, arrived_at)
+            raise ZeroDivisionError
+
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+    async with libp2p() as world:
+        near, far = Recorder(), Clumsy()
+        dialer, acceptor = await world.start(near), await world.start(far)
+        dialer.dial(acceptor.addresses[0])
+        await until(lambda: near.dialled)
+        dialer.open_stream(acceptor.peer, BEATING.name)
+        await until(lambda: near.ours)
+        for number in range(50):
+            near.ours[0].write(bytes([number]))
+            await asyncio.sleep(0)
+        near.ours[0].close()
+        await until(lambda: far.ends)
+        assert far.received == [bytes([number]) for number in range(50)]
+    assert faults
+
+
+async def test_much_data_passes_in_both_directions() -> None:
+    async with libp2p() as world:
+        near, far, _, _ = await pair(world, QUIET)
+        far.echo = True
+        [stream] = near.ours
+        small, large = b"x" * 200, bytes(1 << 20)
+        for _ in range(20):
+            for _ in range(500):
+                stream.write(small)
+            stream.write(large)
+            await until(lambda: not stream.full, "room")
+        await until(lambda: len(near.received) == 20 * 501, "the echo")
+        assert sum(map(len, near.received)) == 20 * (500 * len(small) + len(large))
+
+
+async def test_what_cannot_work_is_refused_at_the_start() -> None:
+    world = Libp2pWorld()
+    with pytest.raises(InvalidAddress):
+        await world.start(Recorder(), address="/ip4/127.0.0.1/tcp/none")
+    with pytest.raises(InvalidSetting):
+        await world.start(Recorder(), settings=Libp2pSettings(hello_timeout_seconds=-1))
+    for secret, owner in ((b"short", world.owner_public), (os.urandom(32), b"short")):
+        with pytest.raises(InvalidKey):
+            await Libp2pSwarm.start(
+                secret=secret,
+                owner_public=owner,
+                token=b"",
+                listener=Recorder(),
+                protocols=[],
+                liveness=Liveness(),
+            )
+
+
+def test_a_token_says_what_the_owner_signed() -> None:
+    owner = os.urandom(32)
+    owner_public, _ = identity(owner)
+    _, peer = identity(os.urandom(32))
+    _, other = identity(os.urandom(32))
+    roles = frozenset({"gateway", "worker"})
+    token = issue_token(owner, peer, 1234, mask_of(roles))
+    expires_at, mask = inspect_token(owner_public, peer, token)
+    assert (expires_at, roles_of(mask)) == (1234, roles)
+    with pytest.raises(InvalidToken):
+        inspect_token(owner_public, other, token)
+    with pytest.raises(InvalidAddress):
+        issue_token(owner, "nobody", 1234, 1)
+    with pytest.raises(InvalidKey):
+        issue_token(b"", peer, 1234, 1)

@@ -1,0 +1,42 @@
+"""What happened, as the world saw it: executions on workers, and answers to clients."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mycel.core.identifiers import AttemptId, JobId, LeaseId, PeerId
+
+
+class Execution(msgspec.Struct):
+    """A task's code really ran."""
+
+    number: int
+    worker: PeerId
+    worker_life: int
+    scheduler: PeerId
+    task: tuple[JobId, int]
+    attempt: AttemptId
+    lease: LeaseId
+    cores: float
+    started_at: float
+    ended_at: float | None = None
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A client was told that this task has ended so."""
+
+    at: float
+    job: JobId
+    index: int
+    state: str
+
+
+class History:
+    def __init__(self) -> None:
+        self.executions: list[Execution] = []
+        self.acknowledged: dict[JobId, int] = {}
+        """Jobs whose submission was answered, with the number of tasks acknowledged."""
+        self.seen: list[Seen] = []
+        self.cancelled: set[tuple[JobId, int]] = set()
+        """Cancellations that were answered."""
+        self.complaints: list[str] = []

@@ -1,0 +1,142 @@
+"""Was anything promised that did not hold? Judged by the journal and by what the outside saw."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId
+from mycel.core.journal import AttemptEnded, JobOpened, LeaseEnded, TaskEnded
+from mycel.core.retry import attempts_allowed
+from mycel.core.work import Retry
+from mycel.store.memory import Committed
+
+from .history import Execution, History
+from .processes import SETTINGS
+from .world import World
+
+Task = tuple[JobId, int]
+
+
+class Value(msgspec.Struct):
+    task: str
+    attempt: int
+    execution: int
+
+
+def judge(world: World) -> list[str]:
+    """The complaints; none is good."""
+    return list(world.history.complaints) + _Case(world).complaints()
+
+
+class _Case:
+    def __init__(self, world: World) -> None:
+        self.history: History = world.history
+        self.journal: list[Committed] = world.scheduler.store.committed
+        self.cores = {one.peer: one._capabilities.cpu_cores for one in world.workers}
+        self.names: dict[JobNumber, JobId] = {}
+        self.ended: dict[Task, tuple[float, TaskEnded]] = {}
+        self.attempts: dict[Task, list[AttemptEnded]] = {}
+        self.lease_ends: dict[tuple[PeerId, LeaseId], float] = {}
+        self._found: list[str] = []
+
+    def complaints(self) -> list[str]:
+        self._read_journal()
+        self._nothing_is_lost()
+        self._values_are_their_attempts()
+        self._attempts_start_once()
+        self._nothing_starts_after_its_lease()
+        self._nothing_is_over_booked()
+        self._what_clients_saw_is_true()
+        return self._found
+
+    def _complain(self, text: str) -> None:
+        self._found.append(text)
+
+    def _read_journal(self) -> None:
+        for committed in self.journal:
+            entry = committed.entry
+            if isinstance(entry, JobOpened):
+                self.names[entry.job] = entry.id
+            elif isinstance(entry, TaskEnded):
+                self._read_task(committed.at, entry)
+            elif isinstance(entry, AttemptEnded):
+                self._read_attempt(entry)
+            elif isinstance(entry, LeaseEnded):
+                self.lease_ends[entry.worker, entry.lease] = committed.at
+
+    def _read_task(self, at: float, entry: TaskEnded) -> None:
+        task = (self.names[entry.job], entry.index)
+        if task in self.ended:
+            self._complain(f"task {task} ended twice")
+        self.ended[task] = (at, entry)
+        for before in self.attempts.get(task, ()):
+            if entry.attempt is not None and entry.attempt <= before.attempt:
+                self._complain(f"task {task} took the result of an old attempt")
+
+    def _read_attempt(self, entry: AttemptEnded) -> None:
+        task = (self.names[entry.job], entry.index)
+        if task in self.ended:
+            self._complain(f"an attempt of {task} ended after its task")
+        self.attempts.setdefault(task, []).append(entry)
+        counted = sum(one.counts for one in self.attempts[task])
+        if counted >= attempts_allowed(SETTINGS.retry, Retry()):
+            self._complain(f"task {task} was tried too often")
+
+    def _nothing_is_lost(self) -> None:
+        for job, count in self.history.acknowledged.items():
+            missing = [index for index in range(count) if (job, index) not in self.ended]
+            if missing:
+                self._complain(f"job {job} lost {len(missing)} of {count} tasks: {missing[:3]}")
+
+    def _values_are_their_attempts(self) -> None:
+        executions = self.history.executions
+        for task, (_, entry) in self.ended.items():
+            if entry.state != "succeeded":
+                continue
+            value = msgspec.json.decode(entry.value, type=Value)
+            ran = executions[value.execution]
+            if (
+                value.task != f"{task[0]}.{task[1]}"
+                or value.attempt != entry.attempt
+                or ran.attempt != entry.attempt
+                or ran.worker != entry.worker
+                or ran.task != task
+            ):
+                self._complain(f"task {task} has a value that its attempt did not compute")
+
+    def _attempts_start_once(self) -> None:
+        started: dict[AttemptId, Execution] = {}
+        for ran in self.history.executions:
+            before = started.setdefault(ran.attempt, ran)
+            if before is not ran:
+                self._complain(f"attempt {ran.attempt} of {ran.task} started twice")
+
+    def _nothing_starts_after_its_lease(self) -> None:
+        for ran in self.history.executions:
+            over = self.lease_ends.get((ran.worker, ran.lease))
+            if over is not None and ran.started_at > over:
+                self._complain(f"{ran.task} was started on {ran.worker} after its lease ended")
+
+    def _nothing_is_over_booked(self) -> None:
+        moments: list[tuple[float, int, PeerId, float]] = []
+        for ran in self.history.executions:
+            moments.append((ran.started_at, 1, ran.worker, ran.cores))
+            if ran.ended_at is not None:
+                moments.append((ran.ended_at, 0, ran.worker, -ran.cores))
+        used: dict[PeerId, float] = {}
+        for _, _, worker, change in sorted(moments):
+            used[worker] = used.get(worker, 0.0) + change
+            if used[worker] > self.cores[worker] + 1e-9:
+                self._complain(f"{worker} ran more than it has")
+                return
+
+    def _what_clients_saw_is_true(self) -> None:
+        for seen in self.history.seen:
+            found = self.ended.get((seen.job, seen.index))
+            if found is None or found[0] > seen.at:
+                self._complain(f"a client saw {seen.job}.{seen.index} end before it had")
+            elif seen.state and found[1].state != seen.state:
+                self._complain(f"a client saw {seen.job}.{seen.index} {seen.state}")
+        for task in self.history.cancelled:
+            if task not in self.ended:
+                self._complain(f"the cancelled task {task} has not ended")

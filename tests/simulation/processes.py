@@ -1,0 +1,314 @@
+"""The processes of a simulated swarm: the real machines and roles over in-memory adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from mycel.core.effects import Effect, JobDelayed, JobsAdvanced, Reply
+from mycel.core.events import Event
+from mycel.core.identifiers import AttemptId, JobId, LaneId, PeerId, parse_task_id
+from mycel.core.invariants import check_scheduler, check_worker
+from mycel.core.journal import Entry, Restored
+from mycel.core.resources import Capabilities
+from mycel.core.scheduler import Scheduler
+from mycel.core.settings import RetrySettings, SchedulerSettings, WorkerSettings
+from mycel.core.work import Run
+from mycel.core.worker import WorkerMachine
+from mycel.drivers.interface import Finished
+from mycel.drivers.memory import MemoryDriver
+from mycel.node.runtime import Done
+from mycel.roles.gating import GatewayNode
+from mycel.roles.protocols import PROTOCOLS
+from mycel.roles.scheduling import SchedulerNode
+from mycel.roles.working import WorkerNode
+from mycel.store.memory import MemoryStore
+from mycel.swarm.memory import MemoryNetwork, MemorySwarm
+
+from .history import Execution, History
+from .time import ProcessClock, VirtualClock
+
+SWARM = "simulated"
+SETTINGS = SchedulerSettings(
+    idle_lease_seconds=8.0,
+    retry=RetrySettings(backoff_base=0.5, backoff_max=4.0, max_attempts=4),
+)
+
+
+def digest(value: bytes) -> bytes:
+    """Cheap and not cryptographic: nothing lies in here but the faults we make."""
+    return len(value).to_bytes(4, "big") + value[-8:]
+
+
+class Checked:
+    """A machine whose invariants are checked after every event."""
+
+    def __init__(self, machine: Any, check: Callable[[Any], None], history: History) -> None:
+        self._machine = machine
+        self._check = check
+        self._history = history
+
+    @property
+    def wake_at(self) -> float | None:
+        wake_at: float | None = self._machine.wake_at
+        return wake_at
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        effects: list[Effect] = self._machine.handle(event, now)
+        try:
+            self._check(self._machine)
+        except AssertionError as error:
+            self._history.complaints.append(f"{type(event).__name__}: {error}")
+            raise
+        return effects
+
+
+class ProcessJournal:
+    """The disk outlives the process; its answers reach it only while it runs."""
+
+    def __init__(self, store: MemoryStore, clock: ProcessClock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def raise_boot(self) -> int:
+        return self._store.raise_boot()
+
+    def restore(self) -> Restored:
+        return self._store.restore()
+
+    def commit(self, entries: Sequence[Entry], done: Done) -> None:
+        def on_disk(error: BaseException | None) -> None:
+            self._clock.call_at(0.0, lambda: done(error))
+
+        self._store.commit(entries, on_disk)
+
+    def close(self) -> None: ...
+
+
+class MemorySpool:
+    """The worker's disk: it outlives the worker."""
+
+    def __init__(self) -> None:
+        self._boot = 0
+        self._records: dict[tuple[str, int], bytes] = {}
+
+    def raise_boot(self) -> int:
+        self._boot += 1
+        return self._boot
+
+    def load(self) -> list[tuple[str, int, bytes]]:
+        return [(peer, attempt, data) for (peer, attempt), data in self._records.items()]
+
+    def keep(self, records: list[tuple[str, int, bytes]]) -> list[tuple[str, int, bytes]]:
+        for peer, attempt, data in records:
+            self._records[peer, attempt] = data
+        return []
+
+    def drop(self, scheduler: str, attempts: list[int]) -> None:
+        for attempt in attempts:
+            self._records.pop((scheduler, attempt), None)
+
+
+class Process:
+    """Something that can be started, frozen and killed."""
+
+    def __init__(self, world: VirtualClock, network: MemoryNetwork, peer: str, random: Random):
+        self.world = world
+        self.network = network
+        self.peer = PeerId(peer)
+        self.random = random
+        self.offset = random.uniform(-500.0, 500.0)
+        self.clock = ProcessClock(world, self.offset)
+        self.is_running = False
+
+    def start(self) -> None:
+        assert not self.is_running
+        self.clock = ProcessClock(self.world, self.offset)
+        self.is_running = True
+        self.boot()
+
+    def boot(self) -> None:
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        self.is_running = False
+        self.clock.is_alive = False
+        self.network.kill(self.peer)
+
+    def freeze(self) -> None:
+        self.clock.is_frozen = True
+        self.network.freeze(self.peer)
+
+    def thaw(self) -> None:
+        if self.is_running and self.clock.is_frozen:
+            self.network.thaw(self.peer)
+            self.clock.thaw()
+
+    def enter(self, listener: Any, roles: str) -> MemorySwarm:
+        return self.network.start(
+            self.peer,
+            listener,
+            PROTOCOLS,
+            roles=frozenset({roles}),
+            clock_offset_seconds=self.offset,
+        )
+
+
+class GatewayProcess(Process):
+    def boot(self) -> None:
+        self.enter(GatewayNode(self.random, _ignore), "gateway")
+
+
+class SchedulerProcess(Process):
+    def __init__(
+        self,
+        world: VirtualClock,
+        network: MemoryNetwork,
+        peer: str,
+        random: Random,
+        gateways: tuple[str, ...],
+        history: History,
+    ) -> None:
+        super().__init__(world, network, peer, random)
+        self.store = MemoryStore(world, lambda: random.uniform(0.0005, 0.02))
+        self.history = history
+        self.on_reply: Callable[[Reply], None] = lambda reply: None
+        self._gateways = gateways
+
+    def boot(self) -> None:
+        self.machine = Scheduler(SETTINGS, digest=digest, random=self.random.random)
+        self.node = SchedulerNode(
+            Checked(self.machine, check_scheduler, self.history),  # type: ignore[arg-type]
+            self.clock,
+            ProcessJournal(self.store, self.clock),
+            self,
+            swarm_name=SWARM,
+            gateways=self._gateways,
+            announce_seconds=5.0,
+            note=_ignore,
+            failed=self._commit_failed,
+        )
+        self.node.start(self.enter(self.node, "scheduler"))
+
+    def kill(self) -> None:
+        super().kill()
+        self.store = self.store.crash()
+
+    def post(self, event: Event) -> None:
+        """From a client; nothing happens while the process is down."""
+        if self.is_running:
+            self.clock.call_at(0.0, lambda: self.node.post(event))
+
+    def reply(self, effect: Reply) -> None:
+        self.on_reply(effect)
+
+    def advanced(self, effect: JobsAdvanced) -> None: ...
+    def delayed(self, effect: JobDelayed) -> None: ...
+
+    def _commit_failed(self, error: BaseException) -> None:
+        self.history.complaints.append(f"a commit failed: {error}")
+
+
+class WorkerProcess(Process):
+    def __init__(
+        self,
+        world: VirtualClock,
+        network: MemoryNetwork,
+        peer: str,
+        random: Random,
+        gateways: tuple[str, ...],
+        history: History,
+        cores: float,
+        duration: Callable[[JobId, int], float],
+    ) -> None:
+        super().__init__(world, network, peer, random)
+        self.history = history
+        self.life = 0
+        self._spool = MemorySpool()
+        self._gateways = gateways
+        self._duration = duration
+        self._capabilities = Capabilities(
+            cpu_cores=cores, memory=1 << 33, drivers=("process", "python")
+        )
+
+    def boot(self) -> None:
+        self.life += 1
+        self.machine = WorkerMachine(
+            WorkerSettings(), self._capabilities, name=self.peer, digest=digest
+        )
+        self.node = WorkerNode(
+            Checked(self.machine, check_worker, self.history),  # type: ignore[arg-type]
+            self.clock,
+            self._spool,
+            swarm_name=SWARM,
+            gateways=self._gateways,
+            note=_ignore,
+            failed=lambda error: None,
+        )
+        self.drivers = [
+            MemoryDriver(
+                self.clock, self, self.random, self._begin, self._outcome, name=name
+            )
+            for name in ("process", "python")
+        ]
+        self._running: dict[int, Execution] = {}
+        self.node.start(self.enter(self.node, "worker"), list(self.drivers))
+
+    def kill(self) -> None:
+        for driver in self.drivers:
+            driver.die()
+        for execution in self._running.values():
+            execution.ended_at = self.world.now()
+        self._running.clear()
+        super().kill()
+
+    def _begin(self, run: Run) -> float:
+        """Called when a task's code starts: written down before anything comes of it."""
+        held = self.machine.held[run.attempt]
+        found = parse_task_id(run.task_id)
+        assert found is not None
+        execution = Execution(
+            number=len(self.history.executions),
+            worker=self.peer,
+            worker_life=self.life,
+            scheduler=held.grant.scheduler,
+            task=found,
+            attempt=held.id,
+            lease=held.grant.id,
+            cores=held.grant.shape.requirements.cpu_cores,
+            started_at=self.world.now(),
+        )
+        self.history.executions.append(execution)
+        self._running[run.attempt] = execution
+        return self._duration(*found)
+
+    def _outcome(self, run: Run) -> Finished:
+        execution = self._running[run.attempt]
+        value = {
+            "task": run.task_id,
+            "attempt": execution.attempt,
+            "execution": execution.number,
+        }
+        return Finished(run.attempt, "succeeded", value=msgspec.json.encode(value))
+
+    # Between the drivers and the node, so that ends are written down too.
+
+    def started(self, attempts: list[tuple[AttemptId, float]]) -> None:
+        self.node.started(attempts)
+
+    def finished(self, finished: list[Finished]) -> None:
+        for one in finished:
+            self._running.pop(one.attempt).ended_at = self.world.now()
+        self.node.finished(finished)
+
+    def returned(self, lane: LaneId, attempts: list[AttemptId]) -> None:
+        self.node.returned(lane, attempts)
+
+    def withdrawn(self, attempts: list[AttemptId]) -> None:
+        self.node.withdrawn(attempts)
+
+
+def _ignore(event: str, **fields: object) -> None: ...

@@ -1,0 +1,298 @@
+"""A whole swarm in virtual time, under faults, from one seed.
+
+For `TROUBLE_SECONDS` clients submit, cancel and read while processes are killed, frozen and cut
+off; then everything is mended, and every acknowledged task must come to its end. What went
+wrong is judged by `judge`, from the journal and from what the outside saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from mycel.core.effects import Reply
+from mycel.core.errors import Refusal
+from mycel.core.events import Append, CancelTask, CloseJob, Event, ReadTask, Submit, WaitTask
+from mycel.core.identifiers import JobId, RequestId, ulid
+from mycel.core.jobs import Specification
+from mycel.core.journal import TaskEnded
+from mycel.core.resources import Requirements
+from mycel.core.views import BatchView, SubmittedView, TaskIsOver
+from mycel.core.work import Work
+from mycel.swarm.memory import Faults, MemoryNetwork
+
+from .history import History, Seen
+from .processes import GatewayProcess, Process, SchedulerProcess, WorkerProcess
+from .time import VirtualClock
+
+TROUBLE_SECONDS = 60.0
+PEACE_SECONDS = 400.0
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """How often each fault is made, per virtual second, and for how long it lasts."""
+
+    kill_scheduler: float = 0.03
+    kill_worker: float = 0.05
+    freeze_scheduler: float = 0.02
+    freeze_worker: float = 0.05
+    break_link: float = 0.15
+    kill_gateway: float = 0.01
+    down_seconds_max: float = 6.0
+    frozen_seconds_max: float = 25.0
+
+
+class World:
+    def __init__(self, seed: int, trouble: Trouble | None = None) -> None:
+        self.random = Random(seed)
+        self.trouble = trouble or Trouble()
+        self.clock = VirtualClock()
+        self.history = History()
+        random = self.random
+        faults = Faults(
+            delay_seconds_min=0.0002,
+            delay_seconds_max=random.choice((0.001, 0.01, 0.2)),
+            break_per_frame=random.choice((0.0, 0.0005)),
+            stall_per_second=random.choice((0.0, 0.02)),
+            stall_seconds_max=3.0,
+            gossip_loss=0.4,
+            gossip_repeat=0.2,
+        )
+        self.network = MemoryNetwork(self.clock, random, faults)
+        gateways = (self.network.address_of("gateway"),)  # type: ignore[arg-type]
+        self.gateway = GatewayProcess(self.clock, self.network, "gateway", random)
+        self.scheduler = SchedulerProcess(
+            self.clock, self.network, "scheduler", random, gateways, self.history
+        )
+        self.scheduler.on_reply = self._replied
+        self.workers = [
+            WorkerProcess(
+                self.clock,
+                self.network,
+                f"worker-{number}",
+                random,
+                gateways,
+                self.history,
+                float(random.choice((1, 2, 4))),
+                self._duration,
+            )
+            for number in range(random.choice((1, 2, 3)))
+        ]
+        self._durations: dict[JobId, float] = {}
+        self._request = 0
+        self._expecting: dict[RequestId, Callable[[object], None]] = {}
+        self._jobs: list[tuple[JobId, int]] = []
+
+    @property
+    def processes(self) -> list[Process]:
+        return [self.gateway, self.scheduler, *self.workers]
+
+    def run(self) -> History:
+        for process in self.processes:
+            process.start()
+        begin = self.clock.now()
+        for _ in range(self.random.randint(2, 6)):
+            when = begin + self.random.uniform(0.0, TROUBLE_SECONDS * 0.8)
+            self.clock.call_at(when, self._submit)
+        self._make_trouble(begin)
+        self.clock.run_until(begin + TROUBLE_SECONDS)
+        self._mend()
+        self.clock.run_until(self.clock.now() + PEACE_SECONDS, self._is_through)
+        return self.history
+
+    # Faults
+
+    def _make_trouble(self, begin: float) -> None:
+        trouble = self.trouble
+        rates: list[tuple[float, Callable[[], None]]] = [
+            (trouble.kill_scheduler, lambda: self._kill(self.scheduler)),
+            (trouble.kill_worker, lambda: self._kill(self._any_worker())),
+            (trouble.freeze_scheduler, lambda: self._freeze(self.scheduler)),
+            (trouble.freeze_worker, lambda: self._freeze(self._any_worker())),
+            (trouble.break_link, self._break),
+            (trouble.kill_gateway, lambda: self._kill(self.gateway)),
+        ]
+        for rate, act in rates:
+            when = begin + self.random.expovariate(rate)
+            while when < begin + TROUBLE_SECONDS:
+                self.clock.call_at(when, act)
+                when += self.random.expovariate(rate)
+
+    def _any_worker(self) -> WorkerProcess:
+        return self.random.choice(self.workers)
+
+    def _kill(self, process: Process) -> None:
+        if not process.is_running:
+            return
+        process.kill()
+        down = self.random.uniform(0.0, self.trouble.down_seconds_max)
+        self.clock.call_at(self.clock.now() + down, lambda: self._start(process))
+
+    def _start(self, process: Process) -> None:
+        if not process.is_running:
+            process.start()
+
+    def _freeze(self, process: Process) -> None:
+        if process.is_running and not process.clock.is_frozen:
+            process.freeze()
+            frozen = self.random.uniform(0.1, self.trouble.frozen_seconds_max)
+            clock = process.clock
+            self.clock.call_at(self.clock.now() + frozen, lambda: self._thaw(process, clock))
+
+    def _thaw(self, process: Process, clock: object) -> None:
+        if process.clock is clock:  # it may have been killed and started since
+            process.thaw()
+
+    def _break(self) -> None:
+        self.network.break_connection(self.scheduler.peer, self._any_worker().peer)
+
+    def _mend(self) -> None:
+        for process in self.processes:
+            process.thaw()
+            self._start(process)
+
+    # Clients
+
+    def _duration(self, job: JobId, index: int) -> float:
+        typical = self._durations[job]
+        return typical * self.random.uniform(0.5, 1.5)
+
+    def _ask(self, make: Callable[[RequestId], Event], answered: Callable[[object], None]) -> None:
+        self._request += 1
+        request = RequestId(self._request)
+        self._expecting[request] = answered
+        self.scheduler.post(make(request))
+
+    def _replied(self, reply: Reply) -> None:
+        answered = self._expecting.pop(reply.request, None)
+        if answered is not None:
+            answered(reply.answer)
+
+    def _submit(self) -> None:
+        random = self.random
+        job_id = ulid(int(self.clock.now() * 1000), random.randbytes(10))
+        count = random.choice((1, 3, 20, 60))
+        self._durations[job_id] = random.choice((0.001, 0.02, 0.3, 2.0))
+        driver = random.choice(("process", "python"))
+        specification = Specification(
+            work=Work(driver=driver, command=("true",)),
+            requirements=Requirements(cpu_cores=float(random.choice((0.5, 1, 1, 2)))),
+            priority=random.choice((0, 0, 5)),
+        )
+        # Nobody could run two cores on a swarm of single-core workers.
+        most = max(worker._capabilities.cpu_cores for worker in self.workers)
+        if specification.requirements.cpu_cores > most:
+            specification = msgspec.structs.replace(
+                specification, requirements=Requirements(cpu_cores=most)
+            )
+        in_batches = random.random() < 0.3
+        self._try_submit(job_id, specification, 0 if in_batches else count, not in_batches)
+        if in_batches:
+            self._append(job_id, 0, count)
+
+    def _try_submit(
+        self, job_id: JobId, specification: Specification, count: int, close: bool
+    ) -> None:
+        """Submits, and submits the same again until it is answered, as a good client does."""
+        if job_id in self.history.acknowledged:
+            return
+
+        def answered(answer: object) -> None:
+            assert isinstance(answer, SubmittedView), answer
+            self.history.acknowledged.setdefault(job_id, count)
+            if count:
+                self._use(job_id, count)
+
+        def make(request: RequestId) -> Submit:
+            return Submit(
+                request=request,
+                job_id=job_id,
+                name="",
+                user="owner",
+                specification=specification,
+                count=count,
+                arguments=b"",
+                close=close,
+                body_digest=b"same",
+            )
+
+        self._ask(make, answered)
+        self.clock.call_at(
+            self.clock.now() + 2.0,
+            lambda: self._try_submit(job_id, specification, count, close),
+        )
+
+    def _append(self, job_id: JobId, batch: int, count: int) -> None:
+        acknowledged = self.history.acknowledged.get(job_id)
+
+        def answered(answer: object) -> None:
+            if isinstance(answer, BatchView):
+                self.history.acknowledged[job_id] = answer.first + answer.count
+                self._use(job_id, answer.count)
+                self._close(job_id)
+
+        if acknowledged == 0:
+            self._ask(lambda request: Append(request, job_id, batch, count, b""), answered)
+        if not acknowledged:
+            self.clock.call_at(
+                self.clock.now() + 2.0, lambda: self._append(job_id, batch, count)
+            )
+
+    def _close(self, job_id: JobId) -> None:
+        self._ask(lambda request: CloseJob(request, job_id), lambda answer: None)
+
+    def _use(self, job_id: JobId, count: int) -> None:
+        """Reads, waits for and cancels some of its tasks."""
+        random = self.random
+        if (job_id, count) in self._jobs:
+            return
+        self._jobs.append((job_id, count))
+        for _ in range(min(count, 4)):
+            index = random.randrange(count)
+            when = self.clock.now() + random.uniform(0.0, 20.0)
+            act = random.choice((self._read, self._wait, self._cancel))
+            self.clock.call_at(when, lambda act=act, index=index: act(job_id, index))  # type: ignore[misc]
+
+    def _read(self, job: JobId, index: int) -> None:
+        def answered(answer: object) -> None:
+            if isinstance(answer, TaskIsOver):
+                self._saw(job, index, "")
+
+        self._ask(lambda request: ReadTask(request, job, index), answered)
+
+    def _wait(self, job: JobId, index: int) -> None:
+        def answered(answer: object) -> None:
+            if isinstance(answer, TaskEnded):
+                self._saw(job, index, answer.state)
+
+        self._ask(lambda request: WaitTask(request, job, index), answered)
+
+    def _cancel(self, job: JobId, index: int) -> None:
+        def answered(answer: object) -> None:
+            assert not isinstance(answer, Refusal), answer
+            self.history.cancelled.add((job, index))
+            self._saw(job, index, "")
+
+        self._ask(lambda request: CancelTask(request, job, index), answered)
+
+    def _saw(self, job: JobId, index: int, state: str) -> None:
+        self.history.seen.append(Seen(self.clock.now(), job, index, state))
+
+    def _is_through(self) -> bool:
+        """Everything acknowledged has ended, and nothing waits for an acknowledgement."""
+        if self.history.complaints:
+            return True
+        if not self.scheduler.is_running or self.scheduler.clock.is_frozen:
+            return False
+        book = self.scheduler.store
+        for job, count in self.history.acknowledged.items():
+            row = book.job(job)
+            if row is None or row.succeeded + row.failed + row.cancelled < count:
+                return False
+        return all(
+            not record.outcomes
+            for worker in self.workers
+            for record in worker.machine.schedulers.values()
+        )
