@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 
+from mycel._native import Stream as NativeStream
 from mycel._native import identity, inspect_token, issue_token
 from mycel.swarm.errors import (
     AddressInUse,
@@ -62,6 +63,11 @@ async def child_of(world: Libp2pWorld) -> AsyncIterator[tuple[asyncio.subprocess
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+def as_stream(native: NativeStream) -> Stream:
+    """For the type checker: the extension's own class satisfies the interface."""
+    return native
 
 
 def port_of(address: str) -> int:

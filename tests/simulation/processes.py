@@ -159,7 +159,8 @@ class Process:
 
 class GatewayProcess(Process):
     def boot(self) -> None:
-        self.enter(GatewayNode(self.random, _ignore), "gateway")
+        node = GatewayNode(self.random, SWARM, _ignore)
+        node.start(self.enter(node, "gateway"))
 
 
 class SchedulerProcess(Process):
@@ -222,14 +223,16 @@ class WorkerProcess(Process):
         gateways: tuple[str, ...],
         history: History,
         cores: float,
-        duration: Callable[[JobId, int], float],
+        prefetch_seconds: float,
+        behaviour: Callable[[JobId, int], tuple[float, str]],
     ) -> None:
         super().__init__(world, network, peer, random)
         self.history = history
         self.life = 0
         self._spool = MemorySpool()
         self._gateways = gateways
-        self._duration = duration
+        self._behaviour = behaviour
+        self._settings = WorkerSettings(prefetch_seconds=prefetch_seconds)
         self._capabilities = Capabilities(
             cpu_cores=cores, memory=1 << 33, drivers=("process", "python")
         )
@@ -237,7 +240,7 @@ class WorkerProcess(Process):
     def boot(self) -> None:
         self.life += 1
         self.machine = WorkerMachine(
-            WorkerSettings(), self._capabilities, name=self.peer, digest=digest
+            self._settings, self._capabilities, name=self.peer, digest=digest
         )
         self.node = WorkerNode(
             Checked(self.machine, check_worker, self.history),  # type: ignore[arg-type]
@@ -255,6 +258,7 @@ class WorkerProcess(Process):
             for name in ("process", "python")
         ]
         self._running: dict[int, Execution] = {}
+        self._ends: dict[int, str] = {}
         self.node.start(self.enter(self.node, "worker"), list(self.drivers))
 
     def kill(self) -> None:
@@ -264,6 +268,12 @@ class WorkerProcess(Process):
             execution.ended_at = self.world.now()
         self._running.clear()
         super().kill()
+
+    @property
+    def has_unstarted(self) -> bool:
+        """Whether something waits behind another attempt in a lane."""
+        lanes = [lane for grant in self.machine.grants.values() for lane in grant.lanes]
+        return any(lane.held > 2 for lane in lanes)
 
     def _begin(self, run: Run) -> float:
         """Called when a task's code starts: written down before anything comes of it."""
@@ -283,10 +293,15 @@ class WorkerProcess(Process):
         )
         self.history.executions.append(execution)
         self._running[run.attempt] = execution
-        return self._duration(*found)
+        seconds, self._ends[run.attempt] = self._behaviour(*found)
+        return seconds
 
     def _outcome(self, run: Run) -> Finished:
         execution = self._running[run.attempt]
+        end = self._ends.pop(run.attempt)
+        if end != "succeed":
+            fault = end == "fault"
+            return Finished(run.attempt, "failed", error="it failed", driver_fault=fault)
         value = {
             "task": run.task_id,
             "attempt": execution.attempt,

@@ -20,7 +20,7 @@ from mycel.core.jobs import Specification
 from mycel.core.journal import TaskEnded
 from mycel.core.resources import Requirements
 from mycel.core.views import BatchView, SubmittedView, TaskIsOver
-from mycel.core.work import Work
+from mycel.core.work import Retry, Work
 from mycel.swarm.memory import Faults, MemoryNetwork
 
 from .history import History, Seen
@@ -38,6 +38,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     kill_worker: float = 0.05
     freeze_scheduler: float = 0.02
     freeze_worker: float = 0.05
+    freeze_loaded_worker: float = 0.05
+    """One that holds attempts which have not started, for longer than a lease."""
     break_link: float = 0.15
     kill_gateway: float = 0.01
     down_seconds_max: float = 6.0
@@ -53,7 +55,7 @@ class World:
         random = self.random
         faults = Faults(
             delay_seconds_min=0.0002,
-            delay_seconds_max=random.choice((0.001, 0.01, 0.2)),
+            delay_seconds_max=random.choice((0.001, 0.01, 0.2, 0.8)),
             break_per_frame=random.choice((0.0, 0.0005)),
             stall_per_second=random.choice((0.0, 0.02)),
             stall_seconds_max=3.0,
@@ -76,11 +78,12 @@ class World:
                 gateways,
                 self.history,
                 float(random.choice((1, 2, 4))),
-                self._duration,
+                random.choice((0.005, 0.5)),
+                self._behaviour,
             )
             for number in range(random.choice((1, 2, 3)))
         ]
-        self._durations: dict[JobId, float] = {}
+        self._typical: dict[JobId, tuple[float, float, float]] = {}
         self._request = 0
         self._expecting: dict[RequestId, Callable[[object], None]] = {}
         self._jobs: list[tuple[JobId, int]] = []
@@ -111,6 +114,7 @@ class World:
             (trouble.kill_worker, lambda: self._kill(self._any_worker())),
             (trouble.freeze_scheduler, lambda: self._freeze(self.scheduler)),
             (trouble.freeze_worker, lambda: self._freeze(self._any_worker())),
+            (trouble.freeze_loaded_worker, self._freeze_loaded),
             (trouble.break_link, self._break),
             (trouble.kill_gateway, lambda: self._kill(self.gateway)),
         ]
@@ -134,10 +138,18 @@ class World:
         if not process.is_running:
             process.start()
 
-    def _freeze(self, process: Process) -> None:
+    def _freeze_loaded(self, tries: int = 20) -> None:
+        loaded = [worker for worker in self.workers if worker.has_unstarted]
+        if loaded:
+            self._freeze(self.random.choice(loaded), 14.0)
+        elif tries:
+            soon = self.clock.now() + self.random.uniform(0.05, 0.5)
+            self.clock.call_at(soon, lambda: self._freeze_loaded(tries - 1))
+
+    def _freeze(self, process: Process, at_least: float = 0.1) -> None:
         if process.is_running and not process.clock.is_frozen:
             process.freeze()
-            frozen = self.random.uniform(0.1, self.trouble.frozen_seconds_max)
+            frozen = self.random.uniform(at_least, self.trouble.frozen_seconds_max)
             clock = process.clock
             self.clock.call_at(self.clock.now() + frozen, lambda: self._thaw(process, clock))
 
@@ -155,9 +167,12 @@ class World:
 
     # Clients
 
-    def _duration(self, job: JobId, index: int) -> float:
-        typical = self._durations[job]
-        return typical * self.random.uniform(0.5, 1.5)
+    def _behaviour(self, job: JobId, index: int) -> tuple[float, str]:
+        """How long a run of this task takes, and how it ends."""
+        seconds, failing, faulty = self._typical[job]
+        chance = self.random.random()
+        end = "fail" if chance < failing else "fault" if chance < failing + faulty else "succeed"
+        return seconds * self.random.uniform(0.5, 1.5), end
 
     def _ask(self, make: Callable[[RequestId], Event], answered: Callable[[object], None]) -> None:
         self._request += 1
@@ -174,10 +189,14 @@ class World:
         random = self.random
         job_id = ulid(int(self.clock.now() * 1000), random.randbytes(10))
         count = random.choice((1, 3, 20, 60))
-        self._durations[job_id] = random.choice((0.001, 0.02, 0.3, 2.0))
+        seconds = random.choice((0.001, 0.03, 0.3, 2.0))
+        failing, faulty = random.choice(((0.0, 0.0), (0.0, 0.0), (0.2, 0.05)))
+        self._typical[job_id] = (seconds, failing, faulty)
         driver = random.choice(("process", "python"))
+        timeout = random.choice((None, None, 1.2 * seconds))
         specification = Specification(
-            work=Work(driver=driver, command=("true",)),
+            work=Work(driver=driver, command=("true",), timeout_seconds=timeout),
+            retry=Retry(on_error=random.random() < 0.5),
             requirements=Requirements(cpu_cores=float(random.choice((0.5, 1, 1, 2)))),
             priority=random.choice((0, 0, 5)),
         )

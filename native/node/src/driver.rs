@@ -66,7 +66,7 @@ pub struct Driver {
     dials: HashMap<ConnectionId, String>,
     failed_pings: HashMap<ConnectionId, u32>,
     /// Why we close a connection, since the swarm gives no cause for what we do ourselves.
-    own_causes: HashMap<PeerId, &'static str>,
+    own_causes: HashMap<ConnectionId, &'static str>,
 }
 
 impl Driver {
@@ -220,8 +220,10 @@ impl Driver {
     }
 
     fn disconnect(&mut self, peer: PeerId, cause: &'static str) {
-        if self.swarm.disconnect_peer_id(peer).is_ok() {
-            self.own_causes.insert(peer, cause);
+        for connection in self.peers.connections(&peer) {
+            if self.swarm.close_connection(connection) {
+                self.own_causes.insert(connection, cause);
+            }
         }
     }
 
@@ -263,10 +265,7 @@ impl Driver {
                 peer_id, connection_id, num_established, cause, ..
             } => {
                 self.failed_pings.remove(&connection_id);
-                let ours = match num_established {
-                    0 => self.own_causes.remove(&peer_id),
-                    _ => self.own_causes.get(&peer_id).copied(),
-                };
+                let ours = self.own_causes.remove(&connection_id);
                 let cause = match (ours, cause) {
                     (Some(ours), _) => ours.to_owned(),
                     (None, Some(error)) => chain(&error),
@@ -327,7 +326,7 @@ impl Driver {
                     let failed = self.failed_pings.entry(connection).or_default();
                     *failed += 1;
                     if *failed >= MAX_FAILED_PINGS && self.swarm.close_connection(connection) {
-                        self.own_causes.entry(peer).or_insert("the peer answers no pings");
+                        self.own_causes.insert(connection, "the peer answers no pings");
                     }
                 }
             },

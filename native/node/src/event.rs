@@ -50,7 +50,8 @@ pub enum Event {
         protocol: StreamProtocol,
         error: String,
     },
-    /// Whole frames: ranges of one buffer, so that a batch costs one event.
+    /// Whole frames: ranges of one buffer, so that a batch costs one event. The stream waits
+    /// until the buffer's length is given to `Stream::consume`.
     Frames {
         stream: Arc<Stream>,
         bytes: Vec<u8>,

@@ -65,6 +65,11 @@ impl Peers {
         self.peers.get(peer).is_some_and(|peer| !peer.connections.is_empty())
     }
 
+    pub fn connections(&self, peer: &PeerId) -> Vec<ConnectionId> {
+        let connections = self.peers.get(peer).map(|peer| &peer.connections);
+        connections.into_iter().flatten().copied().collect()
+    }
+
     pub fn connection_established(
         &mut self,
         id: PeerId,

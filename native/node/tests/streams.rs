@@ -11,7 +11,10 @@ use libp2p::{PeerId, StreamProtocol};
 use mycel_node::{
     event::Event,
     node::{Command, SendError},
-    streams::stream::{Stream, WriteError},
+    streams::{
+        frame::PREFIX_BYTES,
+        stream::{Stream, WriteError},
+    },
 };
 
 async fn pair(protocol: StreamProtocol) -> (Member, Member, Arc<Stream>) {
@@ -123,7 +126,7 @@ async fn a_reader_waits_for_the_application() {
         stream.write(&frame).unwrap();
         written += 1;
     }
-    let told = |node: &Member| node.frames().len() * MAX_FRAME_BYTES;
+    let told = |node: &Member| node.frames().len() * (PREFIX_BYTES + MAX_FRAME_BYTES);
     let writable = |event: &Event| matches!(event, Event::Writable { .. }).then_some(());
     let mut consumed = 0;
     while written < total {

@@ -122,11 +122,10 @@ impl Objects {
                 (kind::STREAM_FAILED, arguments).into_pyobject(py)
             }
             Event::Frames { stream, bytes, frames, arrived_at } => {
-                let payload: usize = frames.iter().map(ExactSizeIterator::len).sum();
                 let frames = frames.into_iter().map(|range| PyBytes::new(py, &bytes[range]));
                 let frames = PyList::new(py, frames)?;
                 let arguments = (self.stream(py, &stream)?, frames, arrived_at);
-                self.handed_out.push((stream, payload));
+                self.handed_out.push((stream, bytes.len()));
                 (kind::FRAMES, arguments).into_pyobject(py)
             }
             Event::Heartbeat { stream, peer_clock, arrived_at } => {

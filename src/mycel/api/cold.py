@@ -13,11 +13,11 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 
 from . import jobs, tasks, workers
-from .answers import LogsAnswer, ResultAnswer, encode, result_of
+from .answers import ResultAnswer, encode, result_of
 from .backend import Backend
 from .catalogue import document
 from .exchange import Query, Scope
-from .problems import MEDIA_TYPE, Problem, from_exception, unprocessable
+from .problems import MEDIA_TYPE, Problem, from_exception
 
 PAGE_DEFAULT = 100
 
@@ -69,18 +69,6 @@ def _tasks(backend: Backend) -> Sequence[HTTPRouteHandler]:
         _query(request)
         return _json(await tasks.cancel(backend, _named(request)))
 
-    @get("/api/v1/tasks/{id:str}/logs")
-    async def logs(request: AnyRequest) -> Response[bytes]:
-        query = _query(request, "stream", "wait")
-        stream = query.text("stream")
-        if stream not in (None, "stdout", "stderr"):
-            raise unprocessable("stream is stdout or stderr")
-        ended = await tasks.ended(backend, _named(request), query.wait_seconds())
-        if stream is not None:
-            return _text(ended.stdout if stream == "stdout" else ended.stderr)
-        stdout, stderr = (text.decode(errors="replace") for text in (ended.stdout, ended.stderr))
-        return _json(LogsAnswer(stdout, stderr))
-
     @get("/api/v1/tasks/{id:str}/explain")
     async def explain(request: AnyRequest) -> Response[bytes]:
         _query(request)
@@ -100,7 +88,7 @@ def _tasks(backend: Backend) -> Sequence[HTTPRouteHandler]:
             raise Problem(409, f"{detail}: {ended.error or ended.reason or 'no result'}")
         return _json(result_of(ended) or ResultAnswer())
 
-    return [list_tasks, cancel_task, logs, explain, result]
+    return [list_tasks, cancel_task, explain, result]
 
 
 def _jobs(backend: Backend) -> Sequence[HTTPRouteHandler]:

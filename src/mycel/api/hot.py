@@ -25,11 +25,11 @@ from mycel.core.views import SubmittedView
 from mycel.core.work import DEFAULT_USER
 
 from . import answers, conversion, jobs, results, tasks
-from .answers import Finished, TaskAnswer, encode
+from .answers import Finished, LogsAnswer, TaskAnswer, encode
 from .backend import Backend
 from .bodies import decode_task
 from .exchange import Query, Receive, Scope, Send, answer, check_media_type, header, read_body
-from .problems import Headers, Problem
+from .problems import Headers, Problem, unprocessable
 
 PREFIX: Final = "/api/v1/"
 _TASKS: Final = f"{PREFIX}tasks"
@@ -56,7 +56,12 @@ class HotRoutes:
         if path == _TASKS:
             return self._submit_task if method == "POST" else None
         if path.startswith(_TASK):
-            return self._read_task if method == "GET" and "/" not in path[len(_TASK) :] else None
+            match method, path[len(_TASK) :].partition("/")[1:]:
+                case "GET", ("", ""):
+                    return self._read_task
+                case "GET", ("/", "logs"):
+                    return self._logs
+            return None
         if path == _JOBS:
             return self._submit_job if method == "POST" else None
         if path.startswith(_JOB):
@@ -90,6 +95,20 @@ class HotRoutes:
         wait = Query(scope, "wait").wait_seconds()
         task = await tasks.read_after_wait(self._backend, scope["path"][len(_TASK) :], wait)
         await answer(send, 200, encode(task))
+
+    async def _logs(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        query = Query(scope, "stream", "wait")
+        stream = query.text("stream")
+        if stream not in (None, "stdout", "stderr"):
+            raise unprocessable("stream is stdout or stderr")
+        task_id = scope["path"][len(_TASK) :].partition("/")[0]
+        ended = await tasks.ended(self._backend, task_id, query.wait_seconds())
+        if stream is not None:
+            text = ended.stdout if stream == "stdout" else ended.stderr
+            await answer(send, 200, text, media_type=b"text/plain; charset=utf-8")
+            return
+        stdout, stderr = (text.decode(errors="replace") for text in (ended.stdout, ended.stderr))
+        await answer(send, 200, encode(LogsAnswer(stdout, stderr)))
 
     async def _submit_job(self, scope: Scope, receive: Receive, send: Send) -> None:
         Query(scope)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 from pathlib import Path
 
@@ -36,9 +37,8 @@ def bench(given: list[str]) -> int:
     parser.add_argument("suite", choices=["quick"])
     parser.add_argument("--json", action="store_true", help="print one flat JSON object")
     options, rest = parser.parse_known_args(given)
-    from mycel.bench.quick import main
-
-    return int(main([*rest, *(["--json"] if options.json else [])]))
+    suite = importlib.import_module(f"mycel.bench.{options.suite}")
+    return int(suite.main([*rest, *(["--json"] if options.json else [])]))
 
 
 def demo(given: list[str]) -> int:

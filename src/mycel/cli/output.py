@@ -55,7 +55,7 @@ def _coloured(cell: str, heading: bool) -> str:
 
 
 def parse_time(text: str) -> float:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    return datetime.fromisoformat(text).timestamp()
 
 
 def age(text: str | None) -> str:

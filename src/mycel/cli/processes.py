@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -171,17 +172,13 @@ class _Stopping:
             os.close(descriptor)
             return
         self._descriptor = descriptor
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             self._tasks = psutil.Process(pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            pass
 
     def signal(self, number: signal.Signals) -> None:
         if self._descriptor is not None:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._descriptor, number)
-            except ProcessLookupError:
-                pass
 
     def wait(self, seconds: float) -> bool:
         """Whether it has ended by then."""
@@ -203,10 +200,8 @@ class _Stopping:
             os.close(self._descriptor)
         _, left = psutil.wait_procs(self._tasks, timeout=TASKS_SECONDS)
         for process in left:
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-            except psutil.NoSuchProcess:
-                pass
 
 
 def _environment() -> dict[str, str]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
+from types import FrameType
 
 from . import local_swarm
 from .arguments import parser
 from .local_swarm import Running
 from .output import print_json
 
-_ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LOOK_SECONDS = 0.5
 
 
 def main(given: list[str]) -> int:
@@ -22,45 +25,51 @@ def main(given: list[str]) -> int:
     )
     options.add_argument("--detach", action="store_true", help="leave it running and return")
     chosen = options.parse_args(given)
-    # Blocked before anything starts: a Ctrl-C in between must not leave half a swarm. The
-    # roles start with the signals of their own.
-    if not chosen.detach:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-        os.register_at_fork(
-            after_in_child=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-        )
-    running, started = local_swarm.up(chosen.home, chosen.workers, chosen.port)
-    if chosen.json:
+    if chosen.detach:
+        _start(chosen.home, chosen.workers, chosen.port, chosen.json)
+        return 0
+    for number in _ENDING:
+        signal.signal(number, _interrupt)
+    try:
+        _watch(_start(chosen.home, chosen.workers, chosen.port, chosen.json))
+    except KeyboardInterrupt:
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        stopped = local_swarm.down(chosen.home)
+        if not chosen.json:
+            print(f"\nstopped {', '.join(role.name for role in stopped) or 'nothing'}")
+    return 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _start(home: str | None, workers: int | None, port: int | None, as_json: bool) -> Running:
+    running, started = local_swarm.up(home, workers, port)
+    if as_json:
         print_json(running)
     else:
-        _print_status(running, started)
+        print(f"api    {running.api}")
+        print(f"home   {running.home}")
+        print("roles  " + ", ".join(f"{name} {pid}" for name, pid in running.pids.items()))
+        if not started:
+            print("everything was running already")
     sys.stdout.flush()
-    return 0 if chosen.detach else _stay(running, chosen.json)
+    return running
 
 
-def _print_status(running: Running, started: list[str]) -> None:
-    print(f"api    {running.api}")
-    print(f"home   {running.home}")
-    roles = ", ".join(f"{name} {pid}" for name, pid in running.pids.items())
-    print(f"roles  {roles}")
-    if not started:
-        print("everything was running already")
-
-
-def _stay(running: Running, quiet: bool) -> int:
-    if not quiet:
-        print("Ctrl-C stops it all", flush=True)
+def _watch(running: Running) -> None:
+    """Until a signal comes. It says when a role has ended, and restarts nothing."""
+    print("Ctrl-C stops it all", file=sys.stderr, flush=True)
     alive = dict(running.pids)
-    while signal.sigtimedwait(_ENDING, 1.0) is None:
+    while True:
+        time.sleep(LOOK_SECONDS)
         for name, pid in list(alive.items()):
             if _has_ended(pid):
                 del alive[name]
                 note = f"mycel: {name} has ended; 'mycel up' starts it again"
                 print(note, file=sys.stderr, flush=True)
-    stopped = local_swarm.down(running.home)
-    if not quiet:
-        print(f"\nstopped {', '.join(role.name for role in stopped) or 'nothing'}")
-    return 0
 
 
 def _has_ended(pid: int) -> bool:

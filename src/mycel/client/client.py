@@ -234,6 +234,10 @@ class Client:
     def metrics(self) -> str:
         return self._request("GET", "/metrics").body.decode()
 
+    def get(self, path: str) -> Any:
+        """Any other answer of the API, as JSON says it."""
+        return self._ask(Any, "GET", path)
+
     def find_jobs(self, prefix: str, limit: int = 2) -> list[Job]:
         query = urlencode({"prefix": prefix, "limit": limit})
         return self._ask(JobPage, "GET", f"/api/v1/jobs?{query}").items

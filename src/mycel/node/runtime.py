@@ -1,9 +1,10 @@
 """Runs a machine: events in, turns, effects out.
 
 Everything that arrives before a turn is handled in it, frames before time, and shares one
-commit. `wake_at` is the only timer. A turn that comes much too late (the process was stopped,
-the machine slept) gives the network a moment to deliver what waits before time is told, so
-that nobody is declared dead for our own absence.
+commit. `wake_at` is the only timer. With `patient`, a turn that comes much too late (the process
+was stopped, the machine slept) gives the network a moment to deliver what waits before time is
+told, so that a scheduler declares nobody dead for its own absence. A worker is not patient: its
+own leases end when they end.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Runtime:
         journal: Committer | None,
         perform: Mapping[type[Effect], Perform],
         failed: Callable[[BaseException], None],
+        *,
+        patient: bool = False,
     ) -> None:
         """`failed` is told of a commit that did not succeed: the process must stop."""
         self._machine = machine
@@ -51,6 +54,7 @@ class Runtime:
         self._journal = journal
         self._perform = perform
         self._failed = failed
+        self._patient = patient
         self._inbox: list[Event] = []
         self._outbox = Outbox()
         self._turn_is_due = False
@@ -98,7 +102,7 @@ class Runtime:
         wake_at = self._machine.wake_at
         if wake_at is None or wake_at > now:
             return False
-        if now - wake_at > LATE_SECONDS and not self._grace_given:
+        if self._patient and now - wake_at > LATE_SECONDS and not self._grace_given:
             self._grace_given = True
             return False
         self._grace_given = False

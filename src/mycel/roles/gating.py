@@ -11,10 +11,11 @@ from typing import Final
 
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import Join, PeerRecord, Peers
-from mycel.swarm.interface import DialFailure, Stream
+from mycel.swarm.interface import DialFailure, Stream, Swarm
 from mycel.wire import codec
 
 from .joining import RECORDS_MAX
+from .protocols import schedulers_topic
 
 PEERS_MAX: Final = 100_000
 ADDRESSES_MAX: Final = 16
@@ -23,8 +24,9 @@ ADDRESSES_MAX: Final = 16
 class GatewayNode:
     """A `SwarmListener`."""
 
-    def __init__(self, random: Random, note: Callable[..., None]) -> None:
+    def __init__(self, random: Random, swarm_name: str, note: Callable[..., None]) -> None:
         self._random = random
+        self._topic = schedulers_topic(swarm_name)
         self._note = note
         self._roles: dict[PeerId, frozenset[str]] = {}
         self._records: dict[PeerId, PeerRecord] = {}
@@ -32,6 +34,10 @@ class GatewayNode:
     @property
     def records(self) -> list[PeerRecord]:
         return list(self._records.values())
+
+    def start(self, swarm: Swarm) -> None:
+        """Gossip is passed on only by those who listen to it themselves."""
+        swarm.subscribe(self._topic)
 
     def connected(self, peer: PeerId, roles: frozenset[str], address: str) -> None:
         self._roles[peer] = roles

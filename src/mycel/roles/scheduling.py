@@ -64,7 +64,7 @@ class SchedulerNode(Member):
             JobsAdvanced: clients.advanced,
             JobDelayed: clients.delayed,
         }
-        self.runtime = Runtime(machine, clock, journal, perform, failed)
+        self.runtime = Runtime(machine, clock, journal, perform, failed, patient=True)
         super().__init__(clock, (ROLE,), gateways, note, self.runtime.post)
         self._journal = journal
         self._topic = schedulers_topic(swarm_name)

@@ -77,8 +77,8 @@ fn hand_over(stream: &Arc<Stream>, buffer: &mut Buffer) -> io::Result<bool> {
     if cut.end > 0 {
         let bytes = buffer.take(cut.end);
         if !cut.frames.is_empty() {
-            let payload: usize = cut.frames.iter().map(ExactSizeIterator::len).sum();
-            stream.unconsumed.fetch_add(payload, SeqCst);
+            // With the prefixes: a flood of empty frames has to count, too.
+            stream.unconsumed.fetch_add(bytes.len(), SeqCst);
             let (stream_of_frames, frames) = (stream.clone(), cut.frames);
             stream.tell(Event::Frames { stream: stream_of_frames, bytes, frames, arrived_at });
         }

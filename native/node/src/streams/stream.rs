@@ -118,7 +118,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The application is done with this many bytes of what was told by `Frames`.
+    /// The application is done with this many of the `bytes` that `Frames` brought.
     pub fn consume(&self, bytes: usize) {
         let before = self.unconsumed.fetch_sub(bytes, SeqCst);
         debug_assert!(before >= bytes, "more was consumed than was told");

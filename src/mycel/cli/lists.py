@@ -1,0 +1,120 @@
+"""`mycel jobs`, `mycel tasks`, `mycel workers`."""
+
+from __future__ import annotations
+
+from mycel.client import Client, Task, Worker
+from mycel.client.shapes import TaskCounts
+
+from .arguments import connect, parser
+from .identifiers import job_id
+from .output import age, duration, elapsed, print_json, print_table, shorten, size
+
+SHOWN = 100
+
+
+def jobs(given: list[str]) -> int:
+    options = parser("jobs", "List jobs, newest first.")
+    options.add_argument("--limit", type=int, default=SHOWN, metavar="N")
+    chosen = options.parse_args(given)
+    with connect(chosen) as client:
+        found = list(client.jobs(limit=max(1, chosen.limit)))
+    if chosen.json:
+        print_json({"items": found})
+        return 0
+    print_table(
+        ("JOB", "NAME", "STATE", "TASKS", "AGE", "TOOK"),
+        [
+            (
+                job.id,
+                shorten(job.name, 24),
+                job.state,
+                _counts(job.tasks),
+                age(job.created_at),
+                elapsed(job.created_at, job.finished_at),
+            )
+            for job in found
+        ],
+    )
+    return 0
+
+
+def _counts(tasks: TaskCounts) -> str:
+    parts = [f"{tasks.ended}/{tasks.total}"]
+    parts += [f"{tasks.running} running"] if tasks.running else []
+    parts += [f"{tasks.failed} failed"] if tasks.failed else []
+    parts += [f"{tasks.cancelled} cancelled"] if tasks.cancelled else []
+    return ", ".join(parts)
+
+
+def tasks(given: list[str]) -> int:
+    options = parser("tasks", "List tasks, the newest job's first.")
+    options.add_argument("--job", metavar="ID", help="only this job's")
+    options.add_argument("--state", metavar="STATE", help="only those in this state")
+    options.add_argument("--limit", type=int, default=SHOWN, metavar="N")
+    chosen = options.parse_args(given)
+    with connect(chosen) as client:
+        job = None if chosen.job is None else job_id(client, chosen.job)
+        limit = max(1, chosen.limit)
+        found = list(client.tasks(job=job, state=chosen.state, limit=limit))
+        names = {} if chosen.json else _names(client)
+    if chosen.json:
+        print_json({"items": found})
+        return 0
+    print_table(
+        ("TASK", "STATE", "TRY", "WORKER", "AGE", "RAN", "WHAT"),
+        [
+            (
+                task.id,
+                task.state,
+                str(task.attempt),
+                names.get(task.worker or "", (task.worker or "")[-8:]),
+                age(task.created_at),
+                elapsed(task.started_at, task.finished_at),
+                shorten(_what(task), 48),
+            )
+            for task in found
+        ],
+    )
+    return 0
+
+
+def _names(client: Client) -> dict[str, str]:
+    return {worker.peer_id: worker.name for worker in client.workers()}
+
+
+def _what(task: Task) -> str:
+    what = task.python or task.model or task.image or " ".join(task.command or [])
+    if task.state == "queued" and task.reason:
+        return f"{what} ({task.reason})"
+    return f"{what}: {task.error}" if task.error else what
+
+
+def workers(given: list[str]) -> int:
+    chosen = parser("workers", "List workers.").parse_args(given)
+    with connect(chosen) as client:
+        if chosen.json:
+            print_json(client.get("/api/v1/workers"))
+            return 0
+        found = client.workers()
+    print_table(
+        ("WORKER", "STATE", "RUNNING", "CORES", "MEMORY", "GPUS", "SUCCESS", "MEAN", "SEEN", "RTT"),
+        [_worker_row(worker) for worker in found],
+    )
+    return 0
+
+
+def _worker_row(worker: Worker) -> tuple[str, ...]:
+    has, load, health = worker.capabilities, worker.load, worker.health
+    rate, mean = health.success_rate, health.avg_completion_time
+    return (
+        worker.name or worker.peer_id[-8:],
+        worker.state,
+        str(load.running),
+        f"{load.cpu_cores_free:g}/{has.get('cpu_cores', 0):g} free",
+        f"{size(load.memory_free)}/{size(has.get('memory', 0))}",
+        ", ".join(gpu["model"] for gpu in has.get("gpus", [])) or "-",
+        "-" if rate is None else f"{rate:.0%}",
+        "-" if mean is None else duration(mean),
+        age(health.last_seen) or "-",
+        "-" if worker.rtt_ms is None else f"{worker.rtt_ms:.1f} ms",
+    )

@@ -1,0 +1,126 @@
+"""`mycel run -- CMD…`: one command on some worker, as if it ran here."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, Final
+
+from mycel.client import Client, Task
+from mycel.client.errors import ClientError
+
+from .arguments import connect, parser
+from .errors import UsageError, explain
+from .output import print_json
+
+TIMED_OUT: Final = 124
+OUR_FAULT: Final = 125
+INTERRUPTED: Final = 130
+
+
+def main(given: list[str]) -> int:
+    options = _parse(given)
+    body = _body(options)
+    try:
+        with connect(options) as client:
+            return _run(client, options, body)
+    except Exception as error:
+        text = explain(error)
+        if text is None:
+            raise
+        print(f"mycel: {text}", file=sys.stderr)
+        return OUR_FAULT
+
+
+def _parse(given: list[str]) -> argparse.Namespace:
+    options = parser("run", "Run a command on a worker and wait for it.")
+    options.usage = "mycel run [OPTIONS] -- CMD…"
+    options.add_argument("--name", default="", help="for people")
+    options.add_argument("--timeout", type=float, metavar="S", help="seconds it may take")
+    options.add_argument("--cores", type=float, metavar="N", help="CPU cores (1)")
+    options.add_argument("--memory", metavar="SIZE", help="such as 16GB")
+    options.add_argument("--gpus", type=float, metavar="N", help="whole ones, or a fraction")
+    options.add_argument("--env", action="append", default=[], metavar="K=V")
+    options.add_argument("--detach", action="store_true", help="print the id and return")
+    cut = given.index("--") if "--" in given else len(given)
+    chosen, rest = options.parse_known_args(given[:cut])
+    chosen.command = [*rest, *given[cut + 1 :]]
+    if rest and rest[0].startswith("-"):
+        raise UsageError(f"unknown option {rest[0]}; put '--' before the command")
+    if not chosen.command:
+        raise UsageError("give a command to run, such as: mycel run -- echo hello")
+    return chosen
+
+
+def _body(options: argparse.Namespace) -> dict[str, Any]:
+    requirements: dict[str, Any] = {}
+    if options.cores is not None:
+        requirements["cpu_cores"] = options.cores
+    if options.memory is not None:
+        requirements["min_memory"] = options.memory
+    if options.gpus is not None:
+        requirements["gpus"] = {"count": options.gpus}
+    env = {}
+    for pair in options.env:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--env is NAME=VALUE, not {pair!r}")
+        env[name] = value
+    body: dict[str, Any] = {"command": options.command, "name": options.name, "env": env}
+    if requirements:
+        body["requirements"] = requirements
+    if options.timeout is not None:
+        body["timeout"] = options.timeout
+    return body
+
+
+def _run(client: Client, options: argparse.Namespace, body: dict[str, Any]) -> int:
+    if options.detach:
+        task = client.submit(**body)
+        print_json({"id": task.id, "job_id": task.job_id}) if options.json else print(task.id)
+        return 0
+    task = client.submit(**body)
+    try:
+        task = client.wait(task.id)
+    except KeyboardInterrupt:
+        _cancel(client, task.id)
+        return INTERRUPTED
+    stdout, stderr = client.log(task.id, "stdout"), client.log(task.id, "stderr")
+    if options.json:
+        answer = client.get(f"/api/v1/tasks/{task.id}")
+        answer["stdout"] = stdout.decode(errors="replace")
+        answer["stderr"] = stderr.decode(errors="replace")
+        print_json(answer)
+    else:
+        sys.stdout.buffer.write(stdout)
+        sys.stdout.flush()
+        sys.stderr.buffer.write(stderr)
+        sys.stderr.flush()
+    return _exit_code(task)
+
+
+def _cancel(client: Client, task_id: str) -> None:
+    try:
+        client.cancel(task_id)
+    except ClientError as error:  # it has just ended, or the scheduler has
+        print(f"mycel: {error}", file=sys.stderr)
+    else:
+        print(f"mycel: task {task_id} is cancelled", file=sys.stderr)
+
+
+def _exit_code(task: Task) -> int:
+    attempt = task.attempts[-1] if task.attempts else None
+    if task.state == "succeeded":
+        return 0
+    if attempt is not None and attempt.state == "timed_out":
+        print(f"mycel: task {task.id} took too long", file=sys.stderr)
+        return TIMED_OUT
+    if task.state == "cancelled":
+        print(f"mycel: task {task.id} was cancelled", file=sys.stderr)
+        return OUR_FAULT
+    if attempt is not None and attempt.exit_code:
+        if attempt.error and attempt.exit_code > 126:
+            print(f"mycel: {attempt.error.splitlines()[0]}", file=sys.stderr)
+        return attempt.exit_code
+    print(f"mycel: task {task.id} failed: {task.error or 'no reason given'}", file=sys.stderr)
+    return OUR_FAULT

@@ -1,0 +1,137 @@
+"""The demo: a swarm of five processes, a sweep, a worker killed in the middle."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from types import FrameType
+
+from mycel.cli import local_swarm
+from mycel.cli.local_swarm import Running
+from mycel.cli.output import print_json
+from mycel.client import Client, Job, Result
+
+from . import report, sweep
+from .progress import Progress, progress
+from .report import Loss, Story
+
+WORKERS = 3
+KILL_AFTER = 1 / 3
+"""Of all tasks: then a worker that runs some is killed."""
+INTERRUPTED = 130
+
+
+def main(given: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="mycel demo", description="A sweep on a swarm of this machine that loses a worker."
+    )
+    parser.add_argument("--json", action="store_true", help="print a summary as JSON")
+    options = parser.parse_args(given)
+    signal.signal(signal.SIGTERM, _interrupt)
+    home = tempfile.mkdtemp(prefix="mycel-demo-")
+    try:
+        story = _tell(home, progress(sys.stderr if options.json else sys.stdout))
+    except KeyboardInterrupt:
+        print("\ninterrupted; stopping the swarm", file=sys.stderr)
+        return INTERRUPTED
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        local_swarm.down(home)
+        shutil.rmtree(home, ignore_errors=True)
+    if options.json:
+        print_json(report.summary(story))
+    else:
+        report.show(story)
+        print("\nThe swarm is stopped; nothing is left running.")
+    return 0 if story.job.state == "succeeded" else 1
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _tell(home: str, shown: Progress) -> Story:
+    began = time.monotonic()
+    running, _ = local_swarm.up(home, WORKERS, 0)
+    up_seconds = time.monotonic() - began
+    roles = ", ".join(f"{name} ({pid})" for name, pid in running.pids.items())
+    shown.say(f"Started in {up_seconds:.1f} s, each a process of its own: {roles}")
+    with running.client() as client:
+        grid = sweep.grid()
+        names = _names(client)
+        job = client.submit_job(
+            {"python": "mycel.demo.sweep:train"}, arguments=grid, name="hyper-parameter sweep"
+        )
+        shown.say(f"Submitted job {job.id}: {len(grid)} networks to train and score")
+        submitted = time.monotonic()
+        results, loss = _follow(client, running, job, names, shown, len(grid))
+        return Story(
+            job=client.job(job.id),
+            grid=grid,
+            results=results,
+            tasks=list(client.tasks(job=job.id)),
+            names=names | _names(client),
+            loss=loss,
+            up_seconds=up_seconds,
+            job_seconds=time.monotonic() - submitted,
+            slots=WORKERS,
+        )
+
+
+def _names(client: Client) -> dict[str, str]:
+    """Of the workers, once they are all there."""
+    ends_at = time.monotonic() + 10
+    while True:
+        names = {worker.peer_id: worker.name for worker in client.workers()}
+        if len(names) >= WORKERS or time.monotonic() > ends_at:
+            return names
+        time.sleep(0.05)
+
+
+def _follow(
+    client: Client,
+    running: Running,
+    job: Job,
+    names: dict[str, str],
+    shown: Progress,
+    total: int,
+) -> tuple[dict[int, Result], Loss | None]:
+    results: dict[int, Result] = {}
+    loss: Loss | None = None
+    with shown.bar(total):
+        for result in client.results(job.id):
+            results[result.index] = result
+            shown.advance(len(results), total)
+            if loss is not None and result.index in loss.tasks:
+                where = names.get(result.worker or "", "another worker")
+                shown.say(
+                    f"  task {result.index}, lost with {loss.worker}, has finished on {where} "
+                    f"(attempt {result.attempt}, {time.monotonic() - loss.at:.1f} s after the kill)"
+                )
+            elif loss is None and len(results) >= total * KILL_AFTER:
+                loss = _kill_one(client, running, job, names, shown)
+    return results, loss
+
+
+def _kill_one(
+    client: Client, running: Running, job: Job, names: dict[str, str], shown: Progress
+) -> Loss | None:
+    """The worker that runs the most; nobody if at this moment none does."""
+    tasks = [task for task in client.tasks(job=job.id, state="running") if task.worker in names]
+    if not tasks:
+        return None
+    peer, _ = Counter(task.worker for task in tasks).most_common(1)[0]
+    assert peer is not None
+    name = names[peer]
+    lost = [int(task.id.partition(".")[2]) for task in tasks if task.worker == peer]
+    os.kill(running.pids[name], signal.SIGKILL)
+    listed = ", ".join(str(index) for index in lost)
+    shown.say(f"Killed {name} (SIGKILL, pid {running.pids[name]}) while it ran task {listed}")
+    return Loss(name, lost, time.monotonic())

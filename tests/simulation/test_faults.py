@@ -1,0 +1,117 @@
+"""The promises hold under every fault that the design assumes, and faults of ours are caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mycel.core.effects import Effect, Record
+from mycel.core.identifiers import COUNTER_MAX, PeerId
+from mycel.core.messages import Renew
+from mycel.core.scheduler.assigning import Assigning
+from mycel.core.scheduler.state import State
+from mycel.core.scheduler.tables import Attempt
+from mycel.core.worker.machine import WorkerMachine
+from mycel.node.outbox import Outbox
+from mycel.store.memory import MemoryStore
+
+from .coverage import recorded
+from .judge import judge
+from .world import World
+
+SEEDS = 2000
+CHUNK = 100
+SEEDS_PER_FAULT = 500
+
+
+def complaints_of(seed: int) -> list[str]:
+    world = World(seed)
+    try:
+        world.run()
+    except AssertionError as error:
+        return [*world.history.complaints, f"{type(error).__name__}: {error}"]
+    return judge(world)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_promises_hold_under_faults(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        found = complaints_of(seed)
+        assert not found, f"python -m tests.simulation --seed {seed}\n" + "\n".join(found)
+
+
+def test_the_runner_visits_the_transition_tables() -> None:
+    with recorded() as coverage:
+        for seed in range(150):
+            World(seed).run()
+    print(coverage)
+    assert coverage.share >= 0.9, str(coverage)
+
+
+def test_one_seed_is_one_story() -> None:
+    one, other = World(7), World(7)
+    one.run()
+    other.run()
+    assert one.clock.steps == other.clock.steps
+    assert one.scheduler.store.committed == other.scheduler.store.committed
+
+
+# Deliberate faults in the real core and runtime
+
+
+def old_results_accepted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(State, "highest_ended", lambda self, key: 0)
+
+
+def effects_released_before_their_commit(patch: pytest.MonkeyPatch) -> None:
+    def put(self: Outbox, effects: list[Effect]) -> list[Effect]:
+        self._waiting.extend(effect for effect in effects if type(effect) is Record)
+        return [effect for effect in effects if type(effect) is not Record]
+
+    patch.setattr(Outbox, "put", put)
+
+
+def boot_number_not_raised(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryStore, "raise_boot", lambda self: 1)
+
+
+def task_sent_again_under_the_same_number(patch: pytest.MonkeyPatch) -> None:
+    original: Callable[[Assigning, Attempt], None] = Assigning._requeue
+
+    def requeue(self: Assigning, attempt: Attempt) -> None:
+        original(self, attempt)
+        self._state._counter = (attempt.id & COUNTER_MAX) - 1
+
+    patch.setattr(Assigning, "_requeue", requeue)
+
+
+def renewal_extends_without_the_echo(patch: pytest.MonkeyPatch) -> None:
+    original = WorkerMachine._renew
+
+    def renew(self: WorkerMachine, peer: PeerId, message: Renew, now: float) -> None:
+        original(self, peer, Renew(now, message.leases), now)
+
+    patch.setattr(WorkerMachine, "_renew", renew)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        old_results_accepted,
+        effects_released_before_their_commit,
+        boot_number_not_raised,
+        task_sent_again_under_the_same_number,
+        renewal_extends_without_the_echo,
+    ],
+)
+def test_a_deliberate_fault_is_caught(
+    fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    for seed in range(SEEDS_PER_FAULT):
+        found = complaints_of(seed)
+        if found:
+            print(f"{fault.__name__} was caught by seed {seed}: {found[0]}")
+            return
+    pytest.fail(f"{SEEDS_PER_FAULT} seeds did not notice: {fault.__name__}")
