@@ -8,8 +8,10 @@ CARGO     := cargo --locked
 MANIFEST  := --manifest-path native/Cargo.toml
 NATIVE    := $(shell find native -name '*.rs' -o -name '*.toml' -o -name Cargo.lock)
 
-# Outside the checkout, so that a fresh clone need not compile libp2p again.
+# Outside the checkout, so that a fresh clone need not compile libp2p again; our own
+# crates are compiled anew for each checkout (see native/node/src/lib.rs).
 export CARGO_TARGET_DIR ?= $(CACHE)/target
+export MYCEL_CHECKOUT := $(CURDIR)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH
 

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
@@ -127,6 +129,8 @@ class FakeBackend(Reader):
         self.reads = 0
         self.forgotten = 0
         self.sequence = 0
+        self.waiting = threading.Event()
+        """Somebody waits for a task."""
 
     def stop(self) -> None:
         self.stopping = True
@@ -147,6 +151,7 @@ class FakeBackend(Reader):
                 if answer is not None:
                     return answer
                 self._changed.clear()
+                self.waiting.set()
                 await self._changed.wait()
                 if self.stopping:
                     raise Stopping
@@ -158,13 +163,9 @@ class FakeBackend(Reader):
         self.reads += 1
         return look(self)
 
-    async def advanced(self, job: JobId, timeout_seconds: float) -> None:
-        self._changed.clear()
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
+    @contextmanager
+    def following(self, job: JobId) -> Iterator[asyncio.Event]:
+        yield self._changed
 
     def prometheus(self) -> bytes:
         return METRICS

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from api_backend import TOKEN, FakeBackend
-
 from mycel.api import Limits, bind, serve
+
+from .api_backend import TOKEN, FakeBackend
 
 Value = TypeVar("Value")
 

@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Store(Journal, Reader, Protocol):
-    def highest_job(self) -> int: ...
+    """What the suite needs of either."""
 
 
 class ManualClock:

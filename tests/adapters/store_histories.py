@@ -167,6 +167,7 @@ def expected_after(groups: Sequence[Sequence[Entry]]) -> Restored:
         blocks=[_stored(appended, ended) for appended in blocks],
         ended_attempts=sorted(attempts, key=lambda e: (e.job, e.index, e.attempt)),
         leases=_leases(entries),
+        last_job=max((e.job for e in entries if isinstance(e, JobOpened)), default=0),
         tasks_succeeded=sum(e.state == "succeeded" for e in ended),
         tasks_failed=sum(e.state == "failed" for e in ended),
         tasks_cancelled=sum(e.state == "cancelled" for e in ended),

@@ -12,16 +12,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from api_backend import TOKEN, FakeJob
-from api_server import Served, served
 
-from mycel.api import Limits, PortInUse, bind
+from mycel.api import PortInUse, bind
 from mycel.api.catalogue import ROUTES
-from mycel.core.errors import TooMany
 from mycel.core.events import Submit
 
-AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
-LIMIT = 100_000
+from .api_backend import FakeJob
+from .api_calls import AUTHORIZED, JOB, Answer, call, submit
+from .api_server import Served, served
+
 DOCUMENTED_BODY = b"""{
   "model": "llama-2-7b",
   "input": "Explain quantum computing",
@@ -30,23 +29,11 @@ DOCUMENTED_BODY = b"""{
     "gpu_required": true
   }
 }"""
-JOB = "01jabcdefghjkmnpqrstvwxyz0"
-
-
-class Answer:
-    def __init__(self, response: http.client.HTTPResponse) -> None:
-        self.status = response.status
-        self.headers = response.headers
-        self.body = response.read()
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Served]:
-    with served(Limits(request_bytes=LIMIT)) as server:
+    with served() as server:
         yield server
 
 
@@ -55,24 +42,6 @@ def server(shared: Served) -> Served:
     """One server for all tests of a process; each starts with an empty scheduler."""
     shared.call(lambda: shared.backend.reset())
     return shared
-
-
-def call(
-    server: Served, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-) -> Answer:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
-    raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-    try:
-        connection.request(method, path, raw, AUTHORIZED | (headers or {}))
-        return Answer(connection.getresponse())
-    finally:
-        connection.close()
-
-
-def submit(server: Served, body: dict[str, Any], query: str = "") -> Any:
-    answer = call(server, "POST", f"/api/v1/tasks{query}", body)
-    assert answer.status == 201, answer.body
-    return answer.json
 
 
 def job_of(server: Served, task: dict[str, Any]) -> FakeJob:
@@ -313,193 +282,6 @@ def test_lists_have_pages_and_filters(server: Served) -> None:
     assert [job["id"] for job in found] == [jobs[0]]
     cancelled = call(server, "DELETE", f"/api/v1/jobs/{jobs[1]}").json
     assert (cancelled["state"], cancelled["tasks"]["cancelled"]) == ("cancelled", 3)
-
-
-# Bad input
-
-TASK_PROBLEMS: list[tuple[Any, str]] = [
-    ([], "$"),
-    ({}, "$"),
-    ({"command": "echo hello"}, "$.command"),
-    ({"command": []}, "$.command"),
-    ({"command": ["a\0b"]}, "$.command"),
-    ({"command": [1]}, "$.command[0]"),
-    ({"command": ["true"], "python": "a:b"}, "$"),
-    ({"image": "debian"}, "$.command"),
-    ({"python": "no_colon"}, "$.python"),
-    ({"python": "a:b", "arguments": 3}, "$.arguments"),
-    ({"python": "a:b", "input": "x"}, "$"),
-    ({"model": "m"}, "$.input"),
-    ({"model": "m", "input": 3}, "$.input"),
-    ({"model": "m", "input": {}}, "$.input"),
-    ({"model": "m", "input": "x", "arguments": []}, "$.arguments"),
-    ({"command": ["true"], "colour": "red"}, "$"),
-    ({"command": ["true"], "env": {"A=B": "c"}}, "$.env"),
-    ({"command": ["true"], "timeout": -1}, "$.timeout"),
-    ({"command": ["true"], "timeout": "soon"}, "$.timeout"),
-    ({"command": ["true"], "retry": {"max_attempts": 0}}, "$.retry.max_attempts"),
-    ({"command": ["true"], "priority": 0.5}, "$.priority"),
-    ({"command": ["true"], "requirements": {"cpu_cores": -1}}, "$.requirements.cpu_cores"),
-    ({"command": ["true"], "requirements": {"min_memory": -1}}, "$.requirements.min_memory"),
-    ({"command": ["true"], "requirements": {"min_memory": "lots"}}, "$.requirements.min_memory"),
-    ({"command": ["true"], "requirements": {"memory": 1}}, "$.requirements"),
-    ({"command": ["true"], "requirements": {"gpus": {"count": 1.5}}}, "$.requirements.gpus.count"),
-    ({"command": ["true"], "requirements": {"custom": {"a": -1}}}, "$.requirements.custom[...]"),
-]
-
-
-@pytest.mark.parametrize(("body", "path"), TASK_PROBLEMS)
-def test_a_wrong_task_is_refused_with_the_place(server: Served, body: Any, path: str) -> None:
-    answer = call(server, "POST", "/api/v1/tasks", body)
-    assert answer.status == 422, answer.body
-    problem = answer.json
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    assert (problem["status"], problem["title"]) == (422, "Unprocessable")
-    assert problem["detail"]
-    assert problem["path"] == path
-    assert not server.backend.jobs_by_id
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"task": {"python": "a:b"}},
-        {"task": {"python": "a:b"}, "count": 0},
-        {"task": {"python": "a:b"}, "count": -1},
-        {"task": {"python": "a:b"}, "count": 10_001},
-        {"task": {"python": "a:b"}, "arguments": []},
-        {"task": {"python": "a:b"}, "arguments": [1]},
-        {"task": {"python": "a:b"}, "arguments": {}},
-        {"task": {"python": "a:b"}, "arguments": [[]], "count": 1},
-        {"task": {"python": "a:b", "arguments": [1]}, "arguments": [[]]},
-        {"task": {"model": "m", "input": "x"}, "arguments": [[]]},
-        {"task": {"python": "a:b"}, "count": 1, "id": JOB.upper()},
-        {"task": {"python": "a:b"}, "count": 1, "id": "x"},
-        {"count": 1},
-    ],
-)
-def test_a_wrong_job_is_refused(server: Served, body: Any) -> None:
-    assert call(server, "POST", "/api/v1/jobs", body).status == 422
-    assert not server.backend.jobs_by_id
-
-
-@pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b'{"model": "\xff"}', b'{"name": "a"} x'])
-def test_malformed_json_is_400(server: Served, body: bytes) -> None:
-    answer = call(server, "POST", "/api/v1/tasks", body)
-    assert (answer.status, answer.json["title"]) == (400, "Malformed request")
-
-
-def test_raw_parts_are_checked_for_their_encoding(server: Served) -> None:
-    body = b'{"python": "a:b", "arguments": ["\xff"]}'
-    assert call(server, "POST", "/api/v1/tasks", body).status == 400
-
-
-def test_a_body_over_the_limit_is_413(server: Served) -> None:
-    large = json.dumps({"python": "a:b", "arguments": ["x" * LIMIT]}).encode()
-    declared = call(server, "POST", "/api/v1/tasks", large)
-    assert (declared.status, declared.json["status"]) == (413, 413)
-
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
-    pieces = (large[at : at + 10_000] for at in range(0, len(large), 10_000))
-    connection.request("POST", "/api/v1/jobs", pieces, AUTHORIZED, encode_chunked=True)
-    assert connection.getresponse().status == 413
-    connection.close()
-    assert not server.backend.jobs_by_id
-
-
-def test_another_media_type_is_415(server: Served) -> None:
-    headers = {"Content-Type": "text/xml"}
-    assert call(server, "POST", "/api/v1/tasks", b"{}", headers).status == 415
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/",
-        "/api/v1/nothing",
-        "/api/v1/tasks/nonsense",
-        f"/api/v1/tasks/{JOB}.0",
-        f"/api/v1/tasks/{JOB}.01",
-        f"/api/v1/tasks/{JOB}.0/explain",
-        f"/api/v1/tasks/{JOB}.0/logs",
-        f"/api/v1/jobs/{JOB}",
-        f"/api/v1/jobs/{JOB}/results",
-        "/api/v1/jobs/nonsense/results",
-    ],
-)
-def test_what_is_not_there_is_404(server: Served, path: str) -> None:
-    answer = call(server, "GET", path)
-    assert (answer.status, answer.json["status"]) == (404, 404)
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "allowed"),
-    [
-        ("PUT", "/api/v1/tasks", "POST, GET"),
-        ("POST", f"/api/v1/jobs/{JOB}/results", "GET"),
-        ("DELETE", "/healthz", "GET"),
-        ("PATCH", f"/api/v1/tasks/{JOB}.0", "GET, DELETE"),
-    ],
-)
-def test_a_wrong_method_is_405(server: Served, method: str, path: str, allowed: str) -> None:
-    answer = call(server, method, path)
-    assert (answer.status, answer.headers["Allow"]) == (405, allowed)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/api/v1/tasks?state=odd",
-        "/api/v1/tasks?stat=queued",
-        "/api/v1/tasks?limit=0",
-        "/api/v1/tasks?limit=x",
-        "/api/v1/tasks?cursor=x",
-        f"/api/v1/tasks/{JOB}.0?wait=61",
-        f"/api/v1/tasks/{JOB}.0?wait=long",
-        f"/api/v1/jobs/{JOB}/results?after=-1",
-        f"/api/v1/jobs/{JOB}/results?follow=maybe",
-        f"/api/v1/tasks/{JOB}.0/logs?stream=stdin",
-    ],
-)
-def test_wrong_query_parameters_are_422(server: Served, path: str) -> None:
-    assert call(server, "GET", path).status == 422
-
-
-@pytest.mark.parametrize("token", [None, "Bearer wrong", "Basic secret", "secret", ""])
-@pytest.mark.parametrize("path", ["/api/v1/tasks", "/api/v1/workers", "/metrics", "/nowhere"])
-def test_nothing_without_a_token(server: Served, token: str | None, path: str) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
-    connection.request("GET", path, headers={} if token is None else {"Authorization": token})
-    answer = Answer(connection.getresponse())
-    connection.close()
-    assert (answer.status, answer.json["status"]) == (401, 401)
-    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
-
-
-def test_probes_need_no_token(server: Served) -> None:
-    def status(path: str) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
-        connection.request("GET", path)
-        code = connection.getresponse().status
-        connection.close()
-        return code
-
-    assert (status("/healthz"), status("/readyz")) == (200, 200)
-    server.backend.ready = False
-    assert (status("/healthz"), status("/readyz")) == (200, 503)
-
-
-def test_a_full_queue_says_when_to_try_again(server: Served) -> None:
-    server.backend.refusal = TooMany("the queue is full", 7)
-    answer = call(server, "POST", "/api/v1/tasks", {"command": ["true"]})
-    assert (answer.status, answer.headers["Retry-After"]) == (429, "7")
-
-
-def test_a_stopping_scheduler_says_so(server: Served) -> None:
-    server.call(server.backend.stop)
-    for path in (f"/api/v1/tasks/{JOB}.0", "/api/v1/workers"):
-        answer = call(server, "GET", path)
-        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
 
 
 # The server

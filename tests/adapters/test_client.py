@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
-from api_backend import TOKEN
-from api_server import Served, served
 
 import mycel
 from mycel.client import (
@@ -31,6 +29,9 @@ from mycel.client import (
 from mycel.client.batches import BATCH_BYTES_MAX, BATCH_TASKS_MAX, batches
 from mycel.core.errors import TooMany
 from mycel.core.events import Append, Submit
+
+from .api_backend import TOKEN
+from .api_server import Served, served
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from mycel.cli.main import main
 
 pytest.importorskip("mycel._native", reason="identities come from the native extension")
 
+PYTHON = sys.executable
 STUB = Path(__file__).with_name("stub_role.py")
 
 
@@ -29,7 +30,7 @@ STUB = Path(__file__).with_name("stub_role.py")
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A home whose roles are stubs; what a test leaves running is stopped."""
     interpreter = tmp_path / "interpreter"
-    interpreter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{STUB}" "$@"\n')
+    interpreter.write_text(f'#!/bin/sh\nexec "{PYTHON}" "{STUB}" "$@"\n')
     interpreter.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(interpreter))
     home = tmp_path / "home"
@@ -153,9 +154,8 @@ def test_a_mistake_in_the_users_settings_is_reported_with_its_line(
 def test_in_the_foreground_a_signal_stops_everything(home: Path) -> None:
     code = "import sys; sys.executable = sys.argv.pop(1); "
     code += "from mycel.cli.main import main; sys.exit(main())"
-    real = os.readlink("/proc/self/exe")
     process = subprocess.Popen(
-        [real, "-c", code, sys.executable, "up", "--home", str(home), "--port", "0", "--json"],
+        [PYTHON, "-c", code, sys.executable, "up", "--home", str(home), "--port", "0", "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},

@@ -280,6 +280,7 @@ class WorkerProcess(Process):
         held = self.machine.held[run.attempt]
         found = parse_task_id(run.task_id)
         assert found is not None
+        assert msgspec.json.decode(run.arguments) == [found[1]], "it got another's arguments"
         execution = Execution(
             number=len(self.history.executions),
             worker=self.peer,

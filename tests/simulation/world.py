@@ -232,7 +232,7 @@ class World:
                 user="owner",
                 specification=specification,
                 count=count,
-                arguments=b"",
+                arguments=_arguments(count),
                 close=close,
                 body_digest=b"same",
             )
@@ -253,7 +253,7 @@ class World:
                 self._close(job_id)
 
         if acknowledged == 0:
-            self._ask(lambda request: Append(request, job_id, batch, count, b""), answered)
+            self._ask(lambda request: Append(request, job_id, batch, count, _arguments(count)), answered)
         if not acknowledged:
             self.clock.call_at(
                 self.clock.now() + 2.0, lambda: self._append(job_id, batch, count)
@@ -315,3 +315,8 @@ class World:
             for worker in self.workers
             for record in worker.machine.schedulers.values()
         )
+
+
+def _arguments(count: int) -> bytes:
+    """Each task gets its own index, so that a mix-up shows in what it computes."""
+    return msgspec.json.encode([[index] for index in range(count)]) if count else b""

@@ -27,6 +27,10 @@ pub mod transport;
 
 pub use libp2p;
 
+/// Checkouts share one target folder, and cargo tells their sources apart by time alone:
+/// naming this variable makes it compile them anew when the checkout changes.
+const _: Option<&str> = option_env!("MYCEL_CHECKOUT");
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A panic elsewhere while the lock was held must not spread: each of our critical

@@ -50,7 +50,7 @@ async fn half_open_connections_do_not_lock_members_out_for_long() {
         _ => None,
     };
     member.wait("the limit", denied).await;
-    // Another address has its own share, even now.
+    // They are dropped after the connect time-out; then there is room again.
     let friend = owner.member();
     let deadline = std::time::Instant::now() + common::DEADLINE;
     while let Err((failure, error)) = friend.dial(&address).await {

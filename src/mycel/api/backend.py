@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from mycel.core.events import Event
@@ -36,12 +38,9 @@ class Backend(Protocol):
         """Runs `look` on the store's reader, in a thread."""
         ...
 
-    async def advanced(self, job: JobId, timeout_seconds: float) -> None:
-        """Returns when tasks of this job have ended since the last call, or at the time-out.
-
-        Call it before the read that it guards is repeated: a commit between the two is not
-        missed.
-        """
+    def following(self, job: JobId) -> AbstractContextManager[asyncio.Event]:
+        """An event that is set whenever tasks of this job have ended, and when the scheduler
+        stops. Clear it before the read that it guards: no commit is missed then."""
         ...
 
     def prometheus(self) -> bytes:

@@ -23,7 +23,6 @@ PAUSE_SECONDS: Final = 0.005
 """A follower that got only a few lines waits so long for more of them: a read per commit
 would cost more than the lines."""
 FEW_LINES: Final = 500
-LOOK_AGAIN_SECONDS: Final = 1.0
 
 _encode_lines: Final = msgspec.json.Encoder().encode_lines
 
@@ -93,11 +92,25 @@ async def _send_lines(
     send: Send,
     hung_up: asyncio.Future[None],
 ) -> None:
-    over = not follow
     if follow:
         # Headers go out at once, so that the client knows that the job is there.
         await send({"type": "http.response.body", "body": b"", "more_body": True})
+    with backend.following(job) as advanced:
+        await _follow(backend, job, after, follow, send, hung_up, advanced)
+
+
+async def _follow(
+    backend: Backend,
+    job: JobId,
+    after: int,
+    follow: bool,
+    send: Send,
+    hung_up: asyncio.Future[None],
+    advanced: asyncio.Event,
+) -> None:
+    over = not follow
     while not hung_up.done():
+        advanced.clear()
         look = functools.partial(read_lines, job=job, after=after)
         lines, count, after = await backend.read(look)
         if lines:
@@ -111,7 +124,15 @@ async def _send_lines(
         # Only a job that was over before an empty read has no further line.
         over = (await read_job(backend, job)).state in TERMINAL
         if not over:
-            await backend.advanced(job, LOOK_AGAIN_SECONDS)
+            await _either(advanced, hung_up)
+
+
+async def _either(advanced: asyncio.Event, hung_up: asyncio.Future[None]) -> None:
+    waiting = asyncio.ensure_future(advanced.wait())
+    try:
+        await asyncio.wait((waiting, hung_up), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
 
 
 async def _hang_up(receive: Receive) -> None:

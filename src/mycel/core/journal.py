@@ -164,6 +164,8 @@ class Restored(msgspec.Struct, frozen=True):
     """Of tasks that are not terminal."""
     leases: list[LeaseGranted]
     """That have not ended."""
+    last_job: int
+    """The highest job number ever used, whether that job is still there or not."""
     tasks_succeeded: int
     """Totals since the journal began, pruned ones included: counters must not fall."""
     tasks_failed: int

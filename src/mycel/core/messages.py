@@ -156,7 +156,7 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True):
     work: Work
     indices: list[int]
     numbers: list[int]
-    arguments: list[msgspec.Raw]
+    arguments: list[bytes]
     """JSON, one per attempt; empty if the job has none."""
 
 
@@ -259,6 +259,8 @@ class Announcement(Message, frozen=True, tag="announcement"):
     """Gossip: a scheduler says where it is."""
 
     me: PeerRecord
+    sequence: int = 0
+    """Makes each one different: gossip drops what it has seen within the last minute."""
 
 
 WorkMessage = (

@@ -69,6 +69,7 @@ class SchedulerNode(Member):
         self._journal = journal
         self._topic = schedulers_topic(swarm_name)
         self._announce_seconds = announce_seconds
+        self._announcements = 0
 
     def start(self, swarm: Swarm) -> None:
         """The boot number is raised before the first message; the journal is read."""
@@ -87,17 +88,20 @@ class SchedulerNode(Member):
     def _announce(self) -> None:
         if not self.is_started:
             return
-        swarm = self.swarm
-        me = PeerRecord(swarm.peer, (ROLE,), tuple(swarm.addresses))
-        swarm.publish(self._topic, codec.encode(Announcement(me)))
+        self._say_where()
         self._clock.call_at(self._clock.now() + self._announce_seconds, self._announce)
+
+    def _say_where(self) -> None:
+        me = PeerRecord(self.swarm.peer, (ROLE,), tuple(self.swarm.addresses))
+        self._announcements += 1
+        sequence = int(self._clock.now() * 1000) + self._announcements
+        self.swarm.publish(self._topic, codec.encode(Announcement(me, sequence)))
 
     def connected(self, peer: PeerId, roles: frozenset[str], address: str) -> None:
         super().connected(peer, roles, address)
         if "gateway" in roles:
             # A gateway is a door to others: what was said before it nobody heard.
-            me = PeerRecord(self.swarm.peer, (ROLE,), tuple(self.swarm.addresses))
-            self.swarm.publish(self._topic, codec.encode(Announcement(me)))
+            self._say_where()
 
     def round_trip(self, peer: PeerId, seconds: float) -> None:
         self.post(RoundTrip(peer, seconds))

@@ -119,9 +119,6 @@ class MemoryStore:
     def restore(self) -> Restored:
         return self._durable.book.restored()
 
-    def highest_job(self) -> int:
-        return self._durable.book.highest_job
-
     def commit(self, entries: Sequence[Entry], done: Done) -> None:
         if self._crashed:
             return

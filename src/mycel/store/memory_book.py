@@ -115,6 +115,7 @@ class MemoryBook:
                 for attempt in job.attempts[index]
             ],
             leases=[self.leases[key] for key in sorted(self.leases)],
+            last_job=self.highest_job,
             tasks_succeeded=self.totals["succeeded"],
             tasks_failed=self.totals["failed"],
             tasks_cancelled=self.totals["cancelled"],

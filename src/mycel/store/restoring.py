@@ -55,7 +55,7 @@ ORDER BY job, task_index, attempt
 """
 
 _ADDRESSES = msgspec.json.Decoder(tuple[str, ...])
-_TOTALS = "SELECT tasks_succeeded, tasks_failed, tasks_cancelled FROM meta"
+_TOTALS = "SELECT tasks_succeeded, tasks_failed, tasks_cancelled, highest_job FROM meta"
 
 
 def restore(connection: sqlite3.Connection) -> Restored:
@@ -66,6 +66,7 @@ def restore(connection: sqlite3.Connection) -> Restored:
             blocks=_blocks(connection),
             ended_attempts=_attempts(connection),
             leases=_leases(connection),
+            last_job=totals[3],
             tasks_succeeded=totals[0],
             tasks_failed=totals[1],
             tasks_cancelled=totals[2],

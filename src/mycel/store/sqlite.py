@@ -90,10 +90,6 @@ class SqliteStore:
             except sqlite3.Error as error:
                 raise translated(error, self._path) from error
 
-    def highest_job(self) -> int:
-        """The highest job number ever used, those of pruned jobs included; 0 if none was."""
-        return self._writer.highest_job
-
     def commit(self, entries: Sequence[Entry], done: Done) -> None:
         if self._closed:
             self._call_soon(partial(done, JournalBroken(None)))

@@ -119,7 +119,7 @@ class Assigning:
             bundle.numbers.append(number)
             argument = block.argument(index)
             if argument is not None:
-                bundle.arguments.append(argument)
+                bundle.arguments.append(bytes(argument))
             bundle_job.live += 1
             if block.fresh == 0:
                 block.forget_items()

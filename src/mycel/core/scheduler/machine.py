@@ -20,6 +20,7 @@ from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
 from mycel.core.queue import ShapeQueue
 from mycel.core.settings import SchedulerSettings
 from mycel.core.states import WorkerState
+from mycel.core.views import Figures
 
 from .assigning import Assigning
 from .clients import Clients
@@ -126,6 +127,9 @@ class Scheduler:
         self._handlers[type(event)](event, now)
         self._look_at_dirty(now)
         return self.state.take_effects()
+
+    def figures(self) -> Figures:
+        return self._views.figures()
 
     def take_latencies(self) -> list[float]:
         """Seconds from queue to success, since the last call; for the metrics."""

@@ -79,7 +79,7 @@ class Views:
         self._state.reply(event.request, views)
 
     def read_figures(self, event: ReadFigures, now: float) -> None:
-        self._state.reply(event.request, self._figures())
+        self._state.reply(event.request, self.figures())
 
     def _task(self, event: ReadTask, now: float) -> TaskView | TaskIsOver | NotFound:
         found = self._find(event.job_id, event.index)
@@ -260,7 +260,7 @@ class Views:
             software_version=worker.software_version,
         )
 
-    def _figures(self) -> Figures:
+    def figures(self) -> Figures:
         state = self._state
         workers = state.workers.values()
         return Figures(

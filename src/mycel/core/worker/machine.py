@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import msgspec
-
 from mycel.core import events, messages
 from mycel.core.effects import (
     CloseLane,
@@ -294,9 +292,7 @@ class WorkerMachine:
         self._feed(grant)
 
     def _hold(self, grant: Grant, bundle: messages.Bundle) -> None:
-        arguments: list[msgspec.Raw] | list[bytes] = bundle.arguments
-        if not arguments:
-            arguments = [b""] * len(bundle.indices)
+        arguments = bundle.arguments or [b""] * len(bundle.indices)
         attempt: int = bundle.first
         of_scheduler = self.schedulers[grant.scheduler].held
         for index, number, argument in zip(bundle.indices, bundle.numbers, arguments, strict=True):
@@ -310,7 +306,7 @@ class WorkerMachine:
                 index,
                 number,
                 bundle.work,
-                bytes(argument),
+                argument,
             )
             self.held[held.run] = of_scheduler[held.id] = held
             grant.waiting.append(held)

@@ -1,0 +1,196 @@
+"""What the programs of all roles have in common: settings, folder, keys, log, signals.
+
+    configuration ─▶ folder and its lock ─▶ log ─▶ keys ─▶ the role starts ─▶ ready
+                                                              signal or fault ─▶ it stops
+
+Expected faults (a port in use, an unreadable key, a corrupt database) end the program with one
+message on standard error that says what to do, and exit code 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from mycel.access.errors import AccessError
+from mycel.access.home import Home, RoleFolder, find_home, write_state
+from mycel.access.keys import load_key, load_or_create_key
+from mycel.access.tokens import load_member_token
+from mycel.config import Configuration, load
+from mycel.config.errors import ConfigurationError
+from mycel.store.errors import StoreError
+from mycel.swarm.errors import SwarmError
+from mycel.swarm.interface import Liveness, SwarmListener
+from mycel.telemetry.log import Log, route_logging
+from mycel.telemetry.sinks import FileSink
+
+from .protocols import PROTOCOLS
+
+EXPECTED: Final = (AccessError, ConfigurationError, StoreError, SwarmError)
+
+
+class Options(Protocol):
+    """What the command line gives; see `mycel.cli.roles`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def home(self) -> Path | None: ...
+    @property
+    def config(self) -> Path | None: ...
+    @property
+    def ready_fd(self) -> int | None: ...
+    @property
+    def port(self) -> int | None: ...
+
+
+class RunningState(msgspec.Struct, frozen=True):
+    """`state.json`, while the role runs."""
+
+    name: str
+    pid: int
+    peer: str
+    addresses: list[str]
+    api: str = ""
+
+
+class RoleFault(Exception):
+    """The role cannot go on; the message says what to do."""
+
+
+class Program:
+    """One role's process."""
+
+    def __init__(self, options: Options, overrides: dict[str, object] | None = None) -> None:
+        self.options = options
+        self.configuration: Configuration = load(options.config, dict(os.environ), overrides or {})
+        configured = self.configuration.node.home or None
+        self.home: Home = find_home(options.home or configured, os.environ)
+        self.folder: RoleFolder = self.home.role(options.name)
+        self.lock = self.folder.lock()
+        telemetry = self.configuration.telemetry
+        sink = FileSink(
+            self.folder.log_path,
+            bytes_max=telemetry.log_file_size,
+            files_kept=telemetry.log_files_kept,
+        )
+        self.log = Log(sink, self.configuration.node.log_level, common={"node": options.name})
+        route_logging(self.log, "warning")
+        self._fault: BaseException | None = None
+        self._ended: asyncio.Event | None = None
+
+    # For the roles
+
+    def note(self, event: str, **fields: Any) -> None:
+        self.log.info(event, **fields)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the program; safe to call more than once."""
+        if self._fault is None:
+            self._fault = error
+            self.log.error("fault", error=f"{type(error).__name__}: {error}")
+        if self._ended is not None:
+            self._ended.set()
+
+    @property
+    def liveness(self) -> Liveness:
+        scheduler = self.configuration.scheduler
+        timeout = scheduler.fault_tolerance.health_check_timeout
+        return Liveness(
+            heartbeat_seconds=scheduler.heartbeat_seconds,
+            silence_seconds=scheduler.heartbeat_seconds + timeout,
+            repeat_seconds=timeout,
+        )
+
+    async def start_swarm(self, listener: SwarmListener) -> Any:
+        """Joins libp2p with this node's identity, and listens."""
+        from mycel._native import identity
+        from mycel.swarm.libp2p import Libp2pSwarm
+
+        owner = load_key(self.home.owner_key_path, "the owner's key")
+        secret = load_or_create_key(self.folder.identity_path, "this node's identity")
+        return await Libp2pSwarm.start(
+            secret=secret,
+            owner_public=identity(owner)[0],
+            token=load_member_token(self.folder.member_token_path),
+            listener=listener,
+            protocols=PROTOCOLS,
+            listen_addresses=self.configuration.swarm.listen,
+            liveness=self.liveness,
+        )
+
+    def ready(self, peer: str, addresses: list[str], api: str = "") -> None:
+        """Tells whoever waits that this role serves."""
+        state = RunningState(self.options.name, os.getpid(), peer, addresses, api)
+        write_state(self.folder.state_path, state)
+        descriptor = self.options.ready_fd
+        if descriptor is not None:
+            os.write(descriptor, msgspec.json.encode(state) + b"\n")
+            os.close(descriptor)
+        self.log.info("ready", peer=peer, addresses=addresses, api=api)
+        # What lives now lives until the end: nobody need look at it again.
+        gc.collect()
+        gc.freeze()
+
+    async def until_ended(self) -> None:
+        """Returns at SIGTERM or SIGINT; raises the fault that ended the role."""
+        self._ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._ended.set)
+        if self._fault is None:
+            await self._ended.wait()
+        self.log.info("stopping")
+        if self._fault is not None:
+            raise self._fault
+
+    def close(self) -> None:
+        self.folder.state_path.unlink(missing_ok=True)
+        self.log.close()
+        self.lock.release()
+
+
+def run(
+    options: Options,
+    serve: Callable[[Program], Awaitable[None]],
+    overrides: dict[str, object] | None = None,
+) -> int:
+    """Runs one role to its end; the exit code."""
+    try:
+        program = Program(options, overrides)
+    except EXPECTED as error:
+        return _complain(options, error)
+    try:
+        _run_loop(serve(program))
+    except (*EXPECTED, RoleFault) as error:
+        return _complain(options, error)
+    except OSError as error:
+        return _complain(options, error)
+    finally:
+        program.close()
+    return 0
+
+
+def _run_loop(serving: Awaitable[None]) -> None:
+    async def main() -> None:
+        await serving
+
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main())
+    else:
+        uvloop.run(main())
+
+
+def _complain(options: Options, error: BaseException) -> int:
+    print(f"mycel {options.name}: {error}", file=sys.stderr, flush=True)
+    return 1

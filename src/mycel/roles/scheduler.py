@@ -1,0 +1,126 @@
+"""`mycel scheduler`: the program."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from blake3 import blake3
+
+from mycel import __version__
+from mycel.access.tokens import load_or_create_api_token
+from mycel.config import Configuration
+from mycel.core.scheduler import Scheduler
+from mycel.core.settings import RetrySettings, SchedulerSettings
+from mycel.node.clock import LoopClock
+from mycel.store.sqlite import SqliteStore
+
+from .program import Options, Program, RoleFault, run
+from .scheduling import SchedulerNode
+from .serving import SchedulerBackend
+
+if TYPE_CHECKING:
+    from mycel.api.server import ApiServer
+
+
+def main(options: Options) -> int:
+    return run(options, partial(_serve, port=options.port))
+
+
+def settings_of(configuration: Configuration) -> SchedulerSettings:
+    scheduler = configuration.scheduler
+    health, retry = scheduler.fault_tolerance, scheduler.retry
+    return SchedulerSettings(
+        lease_seconds=scheduler.lease_seconds,
+        health_check_timeout=health.health_check_timeout,
+        max_consecutive_failures=health.max_consecutive_failures,
+        max_concurrent_tasks=scheduler.max_concurrent_tasks,
+        max_queued_tasks=scheduler.max_queued_tasks,
+        max_batch_tasks=scheduler.max_batch_tasks,
+        retention_seconds=scheduler.retention_days * 86400.0,
+        retention_tasks=scheduler.retention_tasks,
+        task_timeout=(
+            scheduler.task_timeout if configuration.is_set("scheduler.task_timeout") else None
+        ),
+        model_task_timeout=scheduler.task_timeout,
+        retry=RetrySettings(
+            enable_retries=health.enable_retries,
+            max_attempts=retry.max_attempts,
+            max_retries=health.max_retries,
+            backoff=health.retry_backoff,
+            backoff_base=retry.backoff_base,
+            backoff_max=retry.backoff_max,
+            retry_on_timeout=retry.retry_on_timeout,
+            retry_on_worker_failure=retry.retry_on_worker_failure,
+        ),
+    )
+
+
+async def _serve(program: Program, port: int | None) -> None:
+    from mycel.api.server import CannotBind, PortInUse, bind
+
+    configuration = program.configuration
+    address = configuration.scheduler.api.bind_address
+    try:
+        # First of all: a port in use should cost nobody a started node.
+        bound = bind(address.host, address.port if port is None else port)
+    except (PortInUse, CannotBind) as error:
+        raise RoleFault(str(error)) from error
+    loop = asyncio.get_running_loop()
+    path = program.folder.path / "journal.db"
+    store = SqliteStore(path, loop.call_soon_threadsafe, swarm=configuration.swarm.name)
+    machine = Scheduler(
+        settings_of(configuration),
+        digest=lambda value: blake3(value).digest(),
+        random=random.random,
+        stopwatch=time.perf_counter,
+    )
+    backend = SchedulerBackend(machine, store, program.options.name, __version__)
+    node = SchedulerNode(
+        machine,
+        LoopClock(loop),
+        store,
+        backend,
+        swarm_name=configuration.swarm.name,
+        gateways=tuple(configuration.swarm.bootstrap),
+        announce_seconds=configuration.scheduler.announce_interval,
+        note=program.note,
+        failed=program.fail,
+    )
+    swarm = await program.start_swarm(node)
+    api: ApiServer | None = None
+    try:
+        node.start(swarm)
+        backend.start(node.post, swarm.peer)
+        api = await _start_api(program, backend, bound)
+        program.ready(swarm.peer, swarm.addresses, api.address)
+        await program.until_ended()
+    finally:
+        await _stop(api, backend, node)
+        await swarm.stop()
+        store.close()
+        backend.close()
+        bound.close()
+
+
+async def _start_api(program: Program, backend: SchedulerBackend, bound: object) -> ApiServer:
+    import socket
+
+    from mycel.api.hot import Limits
+    from mycel.api.server import serve
+
+    assert isinstance(bound, socket.socket)
+    token = load_or_create_api_token(program.home.token_path)
+    limits = Limits(request_bytes=program.configuration.scheduler.api.max_request_size)
+    return await serve(backend, token, bound, limits)
+
+
+async def _stop(api: ApiServer | None, backend: SchedulerBackend, node: SchedulerNode) -> None:
+    """No new requests, then no new turns; commits under way end with the store."""
+    backend.stop()
+    if api is not None:
+        await api.stop()
+    node.stop()

@@ -1,0 +1,154 @@
+"""What stands between the scheduler's machine and its API: requests with their answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from mycel.api.backend import Stopping
+from mycel.core.effects import JobDelayed, JobsAdvanced, Reply
+from mycel.core.errors import Refusal
+from mycel.core.events import Event, Forget
+from mycel.core.identifiers import JobId, JobNumber, RequestId
+from mycel.core.scheduler import Scheduler
+from mycel.core.views import Figures
+from mycel.node.clock import boot_seconds
+from mycel.store.interface import Reader
+from mycel.telemetry.metrics import RecentMean, SchedulerFigures, SchedulerMetrics
+
+Value = TypeVar("Value")
+READERS: Final = 2
+"""Threads that read the store for the API."""
+
+
+class SchedulerBackend:
+    """`api.backend.Backend` and `scheduling.Clients`: asks the machine, and hears its replies."""
+
+    def __init__(self, machine: Scheduler, reader: Reader, name: str, version: str) -> None:
+        self._machine = machine
+        self._reader = reader
+        self._name = name
+        self._peer = ""
+        self._post: Callable[[Event], None] | None = None
+        self._request = 0
+        self._waiting: dict[RequestId, asyncio.Future[object]] = {}
+        self._followers: dict[JobNumber, set[asyncio.Event]] = {}
+        self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
+        self._loop = asyncio.get_running_loop()
+        self._metrics = SchedulerMetrics(self._figures, version=version)
+        self._selections = RecentMean()
+
+    def start(self, post: Callable[[Event], None], peer: str) -> None:
+        self._post = post
+        self._peer = peer
+
+    def stop(self) -> None:
+        """Nobody is answered any more."""
+        self._post = None
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(Stopping("the scheduler is stopping"))
+        for events in self._followers.values():
+            for event in events:
+                event.set()
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True)
+
+    # For the API
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def peer(self) -> str:
+        return self._peer
+
+    @property
+    def ready(self) -> bool:
+        return self._post is not None
+
+    async def ask(self, make: Callable[[RequestId], Event]) -> object:
+        post = self._post
+        if post is None:
+            raise Stopping("the scheduler is stopping")
+        self._request += 1
+        request = RequestId(self._request)
+        future = self._waiting[request] = self._loop.create_future()
+        post(make(request))
+        try:
+            answer = await future
+        except asyncio.CancelledError:
+            post(Forget(request))
+            raise
+        finally:
+            self._waiting.pop(request, None)
+        if isinstance(answer, Refusal):
+            raise answer
+        return answer
+
+    async def read(self, look: Callable[[Reader], Value]) -> Value:
+        return await self._loop.run_in_executor(self._threads, look, self._reader)
+
+    @contextmanager
+    def following(self, job: JobId) -> Iterator[asyncio.Event]:
+        event = asyncio.Event()
+        found = self._machine.state.job_ids.get(job)
+        if found is None:  # pruned: nothing of it will ever end again
+            yield event
+            return
+        events = self._followers.setdefault(found.number, set())
+        events.add(event)
+        try:
+            yield event
+        finally:
+            events.discard(event)
+            if not events:
+                self._followers.pop(found.number, None)
+
+    def prometheus(self) -> bytes:
+        self.observe()
+        return self._metrics.exposition()[0]
+
+    # Effects of the machine
+
+    def reply(self, effect: Reply) -> None:
+        future = self._waiting.get(effect.request)
+        if future is not None and not future.done():
+            future.set_result(effect.answer)
+
+    def advanced(self, effect: JobsAdvanced) -> None:
+        for job in effect.jobs:
+            for event in self._followers.get(job, ()):
+                event.set()
+
+    def delayed(self, effect: JobDelayed) -> None:
+        """Told in the task's own JSON; the stream of events comes with the scheduler's issue."""
+
+    # Metrics
+
+    def observe(self) -> None:
+        """Counts what the machine has measured since the last time, in one go."""
+        self._metrics.task_latency_seconds.observe_all(self._machine.take_latencies())
+        selections = self._machine.take_selections()
+        if selections:
+            self._metrics.worker_selection_seconds.observe_all(selections)
+            self._selections.add(boot_seconds(), sum(selections), len(selections))
+
+    def _figures(self) -> SchedulerFigures:
+        figures: Figures = self._machine.figures()
+        return SchedulerFigures(
+            queued=figures.tasks_queued,
+            completed=figures.tasks_succeeded,
+            failed=figures.tasks_failed,
+            cancelled=figures.tasks_cancelled,
+            running=figures.tasks_live,
+            leases=figures.leases_held,
+            workers_available=figures.workers_available,
+            workers_busy=figures.workers_busy,
+            selection_mean_seconds=self._selections.mean(boot_seconds()),
+        )

@@ -1,0 +1,80 @@
+"""`mycel worker`: the program.
+
+The spawn helper is forked before anything else: it must not inherit the network's threads, the
+folder's lock or the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from typing import Final
+
+from mycel.drivers.helper import HelperEnd, start_helper
+
+from .program import Options, Program, RoleFault, run
+
+DRIVERS: Final = ("process", "python")
+
+
+def main(options: Options) -> int:
+    end = start_helper()
+    return run(options, lambda program: _serve(program, end))
+
+
+async def _serve(program: Program, end: HelperEnd) -> None:
+    from blake3 import blake3
+
+    from mycel import __version__
+    from mycel.core.settings import WorkerSettings
+    from mycel.core.worker import WorkerMachine
+    from mycel.drivers import DriverContext, create_driver
+    from mycel.drivers.helper_client import Helper
+    from mycel.node.clock import LoopClock
+    from mycel.store.spool import Spool
+
+    from .capabilities import capabilities_of
+    from .working import WorkerNode
+
+    configuration = program.configuration
+    name = configuration.worker.name or program.options.name or platform.node()
+    lease_seconds = configuration.scheduler.lease_seconds
+    machine = WorkerMachine(
+        WorkerSettings(lease_seconds=lease_seconds),
+        capabilities_of(configuration.worker, program.folder.path, DRIVERS),
+        name=name,
+        digest=lambda value: blake3(value).digest(),
+        software_version=__version__,
+    )
+    spool = Spool(program.folder.path / "spool.db")
+    node = WorkerNode(
+        machine,
+        LoopClock(asyncio.get_running_loop()),
+        spool,
+        swarm_name=configuration.swarm.name,
+        gateways=tuple(configuration.swarm.bootstrap),
+        note=program.note,
+        failed=program.fail,
+    )
+    helper = Helper(end)
+    helper.on_lost.append(
+        lambda: program.fail(RoleFault("the spawn helper has died: start the worker again"))
+    )
+    context = DriverContext(helper=helper, listener=node, root=program.folder.path / "tasks")
+    drivers = [create_driver(driver, context) for driver in DRIVERS]
+    swarm = await program.start_swarm(node)
+    try:
+        node.start(swarm, drivers)
+        program.ready(swarm.peer, swarm.addresses)
+        await program.until_ended()
+    finally:
+        node.drain()
+        # The machine's last turn: what is not acknowledged goes to disk in it.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        node.stop()
+        for driver in drivers:
+            await driver.close()
+        await helper.close()
+        await swarm.stop()
+        spool.close()

@@ -1,0 +1,343 @@
+"""What people at a terminal may rely on: texts, exit codes, errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mycel import __version__
+from mycel.access.home import Home, write_state
+from mycel.cli import toml_writer
+from mycel.cli.main import COMMANDS, main
+from mycel.cli.output import duration, size
+from mycel.cli.roles import parse
+
+from .api_backend import TOKEN
+from .api_server import Served, served
+
+
+def environment() -> dict[str, str]:
+    """Of a child: it finds what this process has found."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Served]:
+    with served() as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared: Served) -> Served:
+    shared.call(shared.backend.reset)
+    return shared
+
+
+@pytest.fixture
+def home(tmp_path: Path, server: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home in which a scheduler seems to run: this process has its lock."""
+    home = Home(tmp_path / "home")
+    home.create()
+    home.token_path.write_text(f"{TOKEN}\n")
+    home.token_path.chmod(0o600)
+    folder = home.role("scheduler")
+    monkeypatch.setenv("MYCEL_HOME", str(home.path))
+    with folder.lock():
+        state = {"name": "scheduler", "pid": os.getpid(), "peer": "p", "api": server.api}
+        write_state(folder.state_path, state)
+        yield home.path
+
+
+class Terminal:
+    """Runs commands in this process and keeps what they printed."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture = capture
+        self.out = ""
+        self.err = ""
+
+    def __call__(self, *arguments: str) -> int:
+        code = main(list(arguments))
+        self.out, self.err = self._capture.readouterr()
+        return code
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def mycel(capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(capsys)
+
+
+# Without a swarm
+
+
+def test_help_names_every_command(mycel: Terminal) -> None:
+    assert mycel("--help") == 0
+    assert all(f"\n  {name} " in mycel.out for name in COMMANDS)
+    assert mycel() == 2
+
+
+def test_help_and_version_import_nothing_heavy() -> None:
+    for option in ("--help", "--version"):
+        code = f"import sys; from mycel.cli.main import main; main(['{option}']); "
+        code += "print([m for m in sys.modules if m.split('.')[0] in "
+        code += "('msgspec', 'argparse', 'asyncio', 'rich', 'litestar', 'socket')])"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment()
+        )
+        assert done.stdout.endswith("[]\n"), done.stderr
+
+
+def test_the_version_is_told(mycel: Terminal) -> None:
+    assert mycel("--version") == 0
+    assert mycel.out == f"mycel {__version__}\n"
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"demo"}))
+def test_every_command_has_help(mycel: Terminal, command: str) -> None:
+    assert mycel(command, "--help") == 0
+    assert f"mycel {command}" in mycel.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("rum",),
+        ("tasks", "--nonsense"),
+        ("run",),
+        ("run", "--nonsense", "--", "true"),
+        ("run", "--env", "novalue", "--", "true"),
+        ("up", "--workers", "0", "--detach"),
+        ("up", "--port", "70000", "--detach"),
+        ("up", "--workers", "many"),
+        ("submit",),
+        ("config", "destroy", "x"),
+    ],
+)
+def test_wrong_usage_is_2(mycel: Terminal, arguments: tuple[str, ...]) -> None:
+    assert mycel(*arguments) == 2
+    assert mycel.err
+    assert "Traceback" not in mycel.err
+
+
+def test_a_misspelt_command_gets_a_hint(mycel: Terminal) -> None:
+    mycel("explian")
+    assert "did you mean 'mycel explain'" in mycel.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("tasks",), 1),
+        (("workers", "--json"), 1),
+        (("run", "--", "true"), 125),
+        (("explain", "01j"), 1),
+    ],
+)
+def test_without_a_swarm_it_says_how_to_start_one(
+    mycel: Terminal, tmp_path: Path, arguments: tuple[str, ...], code: int
+) -> None:
+    command, *rest = arguments
+    assert mycel(command, "--home", str(tmp_path), *rest) == code
+    assert mycel.err == f"mycel: no swarm is running at {tmp_path}: start one with 'mycel up'\n"
+
+
+def test_down_without_a_swarm_is_fine(mycel: Terminal, tmp_path: Path) -> None:
+    assert mycel("down", "--home", str(tmp_path / "none")) == 0
+    assert mycel("down", "--home", str(tmp_path), "--json") == 0
+    assert mycel.json == {"stopped": []}
+
+
+def test_a_configuration_is_checked(mycel: Terminal, tmp_path: Path) -> None:
+    file = tmp_path / "mycel.toml"
+    file.write_text("[scheduler]\ntask_timeout = 3\n")
+    assert mycel("config", "check", str(file)) == 0
+    file.write_text("[scheduler]\ntask_timeout = 3\ncolour = 'red'\n")
+    assert mycel("config", "check", str(file)) == 1
+    assert "line 3" in mycel.err
+    assert mycel("config", "check", str(file), "--json") == 1
+    assert mycel.json["valid"] is False
+
+
+def test_a_role_gets_its_options() -> None:
+    options = parse("worker", ["--home", "/h", "--name", "worker-1", "--ready-fd", "7"])
+    assert (options.name, options.home, options.ready_fd) == ("worker-1", Path("/h"), 7)
+    assert parse("scheduler", ["--port", "0"]).port == 0
+
+
+# With one
+
+
+@pytest.mark.usefixtures("home")
+def test_run_gives_the_tasks_output_and_exit_code(mycel: Terminal) -> None:
+    assert mycel("run", "--", "true", "--flag") == 0
+    assert (mycel.out, mycel.err) == ("out\n", "err\n")
+    assert mycel("run", "--", "false") == 1
+    assert mycel("run", "--json", "--", "true") == 0
+    assert (mycel.json["state"], mycel.json["stdout"]) == ("succeeded", "out\n")
+
+
+@pytest.mark.usefixtures("home")
+def test_run_passes_its_options_on(mycel: Terminal, server: Served) -> None:
+    options = ["--name", "n", "--timeout", "5", "--cores", "2", "--memory", "1GB", "--gpus", "1"]
+    assert mycel("run", *options, "--env", "A=b=c", "--detach", "--", "echo", "--x") == 0
+    [job] = server.backend.jobs_by_id.values()
+    assert mycel.out == f"{job.submit.job_id}.0\n"
+    work, needs = job.specification.work, job.specification.requirements
+    assert (work.command, work.env, work.timeout_seconds) == (
+        ("echo", "--x"),
+        (("A", "b=c"),),
+        5.0,
+    )
+    assert (needs.cpu_cores, needs.min_memory) == (2, 1_000_000_000)
+    assert needs.gpus is not None
+
+
+def test_an_interrupted_run_cancels_its_task(home: Path, server: Served) -> None:
+    # The fake runs every process at once, so this one is a function that waits.
+    code = (
+        "import mycel.cli.run as run; "
+        "run._body = lambda options: {'python': 'waits:here'}; "
+        "from mycel.cli.main import main; import sys; sys.exit(main(['run', '--', 'x']))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    assert server.backend.waiting.wait(20), "it never came to wait"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "is cancelled" in err
+    [job] = server.backend.jobs_by_id.values()
+    assert job.state == "cancelled"
+
+
+@pytest.mark.usefixtures("home")
+def test_jobs_are_submitted_from_files(mycel: Terminal, tmp_path: Path) -> None:
+    toml = tmp_path / "job.toml"
+    toml.write_text('name = "n"\narguments = [[1], [2]]\n[task]\npython = "json:dumps"\n')
+    assert mycel("submit", str(toml), "--wait") == 0
+    assert "succeeded: 2 succeeded" in mycel.out
+    assert mycel("submit", str(toml), "--follow", "--json") == 0
+    assert [json.loads(line)["value"] for line in mycel.out.splitlines()] == [[1], [2]]
+    single = tmp_path / "job.json"
+    single.write_text('{"command": ["false"]}')
+    assert mycel("submit", str(single), "--wait", "--json") == 1
+    assert mycel.json["tasks"]["failed"] == 1
+    assert mycel("submit", str(single)) == 0
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.toml", "name = \n", "a.toml, line 1, column 8"),
+        ("a.json", '{"task": }', "a.json, line 1, column 10"),
+        ("a.toml", '[task]\ncommand = ["a"]\n[task.requirements]\ncpu_cores = -1\n', "line 4"),
+        ("a.toml", 'command = "echo hello"\n', "a list of strings"),
+        ("a.toml", 'count = 1\n[task]\ncommand = ["a"]\ncolour = 1\n', "line 2"),
+        ("a.json", "[]", "has to hold a table"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_place(
+    mycel: Terminal, tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    assert mycel("submit", str(file)) == 1
+    assert said in mycel.err
+    assert "Traceback" not in mycel.err
+
+
+@pytest.mark.usefixtures("home")
+def test_any_unique_beginning_of_an_id_will_do(mycel: Terminal) -> None:
+    ids = []
+    for _ in range(2):
+        assert mycel("run", "--detach", "--", "true") == 0
+        ids.append(mycel.out.strip())
+    different = next(n for n in range(30) if ids[0][:n] != ids[1][:n])
+    assert mycel("logs", ids[0][:different]) == 0
+    assert mycel.out == "out\n"
+    assert mycel("logs", ids[0][:different] + ".0", "--stderr") == 0
+    assert mycel.out == "err\n"
+    assert mycel("logs", ids[0][:3]) == 1
+    assert "several jobs" in mycel.err
+    assert mycel("logs", "7zzzzz") == 1
+    assert "there is no job" in mycel.err
+
+
+@pytest.mark.usefixtures("home")
+def test_lists_are_tables_or_json(mycel: Terminal, tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    file.write_text('{"task": {"python": "waits:here"}, "count": 2, "name": "sweep"}')
+    assert mycel("submit", str(file)) == 0
+    job = mycel.out.strip()
+    assert mycel("tasks", "--job", job, "--state", "queued") == 0
+    heading, *rows = mycel.out.splitlines()
+    assert heading.split()[:2] == ["TASK", "STATE"]
+    assert [row.split()[0] for row in rows] == [f"{job}.0", f"{job}.1"]
+    assert "\033" not in mycel.out
+    assert mycel("jobs") == 0
+    assert "sweep" in mycel.out
+    assert mycel("workers") == 0
+    assert "worker-1" in mycel.out
+    assert "A100" in mycel.out
+    for command in ("tasks", "jobs", "workers"):
+        assert mycel(command, "--json") == 0
+        assert mycel.json["items"]
+    assert mycel("explain", f"{job}.1") == 0
+    assert "worker-1: has no GPU" in mycel.out
+    assert mycel("cancel", f"{job}.1") == 0
+    assert mycel("cancel", job, "--json") == 0
+    assert mycel.json["state"] == "cancelled"
+
+
+@pytest.mark.usefixtures("home")
+def test_a_reader_that_leaves_is_no_error() -> None:
+    code = "from mycel.cli.main import main; import sys; sys.exit(main(['tasks', '--json']))"
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), stdout=writing, stderr=subprocess.PIPE
+    )
+    os.close(writing)
+    assert done.stderr == b""
+
+
+# How things look
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 ms"), (0.0123, "12 ms"), (1, "1.0 s"), (75, "75 s"), (300, "5 min"), (90000, "25 h")],
+)
+def test_durations_have_one_unit(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_sizes_have_one_unit() -> None:
+    assert [size(number) for number in (0, 999, 1500, 32e9)] == ["0 B", "999 B", "1.5 kB", "32 GB"]
+
+
+def test_what_is_written_as_toml_reads_back() -> None:
+    import tomllib
+
+    table = {
+        "a": 1,
+        "b": {"c": 'x"\\\n', "odd key": [1.5, True, "é"], "d": {"e": [{"f": 1}]}},
+        "empty": {},
+    }
+    read = tomllib.loads(toml_writer.dumps(table))
+    assert read == {"a": 1, "b": table["b"]}
+    assert toml_writer.merged({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}) == {"a": {"b": 3, "c": 2}}
