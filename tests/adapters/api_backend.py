@@ -275,12 +275,10 @@ class FakeBackend(Reader):
         raise AssertionError(event)
 
     def _submit(self, event: events.Submit) -> object:
-        known = self.jobs_by_id.get(event.job_id) or self.keys.get(event.idempotency_key)
-        job = next(
-            (one for one in self.jobs_by_id.values() if one.submit.job_id == event.job_id), None
-        )
+        same = self.jobs_by_id.get(event.job_id)
+        known = same or self.keys.get(event.idempotency_key)
         if known is not None:
-            if job is known and event.wait:
+            if same is not None and event.wait:
                 return known.results[0].ended if 0 in known.results else None
             if known.submit.body_digest == event.body_digest:
                 return SubmittedView(known.view(), True)

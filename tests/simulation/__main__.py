@@ -1,7 +1,7 @@
 """Runs seeds of the fault runner.
 
-    python -m tests.simulation --seed 1234          one seed again, with its story
-    python -m tests.simulation --seeds 2000         seeds 0 … 1999 on all cores
+python -m tests.simulation --seed 1234          one seed again, with its story
+python -m tests.simulation --seeds 2000         seeds 0 … 1999 on all cores
 """
 
 from __future__ import annotations

@@ -252,9 +252,7 @@ class WorkerProcess(Process):
             failed=lambda error: None,
         )
         self.drivers = [
-            MemoryDriver(
-                self.clock, self, self.random, self._begin, self._outcome, name=name
-            )
+            MemoryDriver(self.clock, self, self.random, self._begin, self._outcome, name=name)
             for name in ("process", "python")
         ]
         self._running: dict[int, Execution] = {}

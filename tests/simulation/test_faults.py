@@ -12,7 +12,7 @@ from mycel.core.messages import Renew
 from mycel.core.scheduler.assigning import Assigning
 from mycel.core.scheduler.state import State
 from mycel.core.scheduler.tables import Attempt
-from mycel.core.worker.machine import WorkerMachine
+from mycel.core.worker.grants import Grants
 from mycel.node.outbox import Outbox
 from mycel.store.memory import MemoryStore
 
@@ -87,12 +87,12 @@ def task_sent_again_under_the_same_number(patch: pytest.MonkeyPatch) -> None:
 
 
 def renewal_extends_without_the_echo(patch: pytest.MonkeyPatch) -> None:
-    original = WorkerMachine._renew
+    original = Grants.renew
 
-    def renew(self: WorkerMachine, peer: PeerId, message: Renew, now: float) -> None:
+    def renew(self: Grants, peer: PeerId, message: Renew, now: float) -> None:
         original(self, peer, Renew(now, message.leases), now)
 
-    patch.setattr(WorkerMachine, "_renew", renew)
+    patch.setattr(Grants, "renew", renew)
 
 
 @pytest.mark.parametrize(

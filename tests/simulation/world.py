@@ -253,11 +253,11 @@ class World:
                 self._close(job_id)
 
         if acknowledged == 0:
-            self._ask(lambda request: Append(request, job_id, batch, count, _arguments(count)), answered)
-        if not acknowledged:
-            self.clock.call_at(
-                self.clock.now() + 2.0, lambda: self._append(job_id, batch, count)
+            self._ask(
+                lambda request: Append(request, job_id, batch, count, _arguments(count)), answered
             )
+        if not acknowledged:
+            self.clock.call_at(self.clock.now() + 2.0, lambda: self._append(job_id, batch, count))
 
     def _close(self, job_id: JobId) -> None:
         self._ask(lambda request: CloseJob(request, job_id), lambda answer: None)
