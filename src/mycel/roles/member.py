@@ -39,6 +39,7 @@ class Member:
         self._swarm: Swarm | None = None
         self._connected: dict[PeerId, frozenset[str]] = {}
         self._dialling: dict[str, PeerId] = {}
+        self._dial_once_gone: dict[PeerId, Dial] = {}
 
     @property
     def swarm(self) -> Swarm:
@@ -68,7 +69,10 @@ class Member:
 
     def dial(self, effect: Dial) -> None:
         if effect.peer in self._connected:
-            return  # the worker opens a new link by itself
+            # Its streams are gone and the connection is not, or not yet: either the worker
+            # opens a new link by itself, or we hear of the end of the connection.
+            self._dial_once_gone[effect.peer] = effect
+            return
         if not effect.addresses or self._swarm is None:
             self._post(DialFailed(effect.peer, refused=False))
             return
@@ -95,6 +99,9 @@ class Member:
         self._connected.pop(peer, None)
         self._links.hang_up(peer, cause)
         self._joining.disconnected(peer)
+        waiting = self._dial_once_gone.pop(peer, None)
+        if waiting is not None:
+            self.dial(waiting)
 
     def dial_succeeded(self, address: str, peer: PeerId) -> None:
         self._dialling.pop(address, None)
@@ -111,6 +118,7 @@ class Member:
             if self._swarm is not None:
                 self._joining.stream_opened(stream)
         else:
+            self._dial_once_gone.pop(stream.peer, None)
             self._links.stream_opened(stream)
 
     def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None:

@@ -1,0 +1,1 @@
+"""`mycel bench quick`. The tasks import this package too: nothing heavy here."""
