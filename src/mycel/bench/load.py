@@ -10,7 +10,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from typing import Final
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -77,8 +77,7 @@ class _Connection(asyncio.Protocol):
         self._number = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not derived
 
     def start(self, numbers: _Numbers) -> asyncio.Future[None]:
         self._numbers = numbers
@@ -133,7 +132,7 @@ async def _run(order: Order) -> Outcome:
     connections = []
     for _ in range(order.connections):
         made = await loop.create_connection(
-            lambda: _Connection(head), address.hostname, address.port
+            lambda: _Connection(head), address.hostname or "127.0.0.1", address.port or 80
         )
         connections.append(made[1])
     seconds = 0.0

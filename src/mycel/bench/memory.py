@@ -10,9 +10,7 @@ from typing import Any
 import psutil
 
 from mycel.cli.errors import CommandError
-from mycel.client import Client, Result
-
-from .tasks import expected
+from mycel.client import Client
 
 HOLD_SECONDS = 0.3
 QUEUED_LABEL = {"bench": "nobody-has-this"}
@@ -75,18 +73,3 @@ def queued_growth_mb(client: Client, scheduler: int, count: int, looked_at: int)
     ):
         raise CommandError(f"after {len(indexes)} cancellations the job counts {counts}")
     return max(full, pss_mb(scheduler)) - before
-
-
-def check_values(results: Iterable[Result], count: int) -> set[int]:
-    """Every value is the one that its argument gives; returns the interpreters' pids."""
-    seen: dict[int, int] = {}
-    for result in results:
-        if result.state != "succeeded":
-            raise CommandError(f"task {result.index} has {result.state}: {result.error}")
-        value, pid = result.value
-        if value != expected(result.index) or result.index in seen:
-            raise CommandError(f"task {result.index} has the wrong value, or two: {value}")
-        seen[result.index] = pid
-    if seen.keys() != set(range(count)):
-        raise CommandError(f"{len(seen)} of {count} tasks have a result")
-    return set(seen.values())

@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import uvloop
 
-from .statistics import median
+from .percentiles import median
 
 BLOCK: Final = b"\xa5" * 4096
 MESSAGE: Final = b"m" * 256
@@ -65,8 +65,7 @@ def echoes_per_s(count: int) -> float:
 
 class _Server(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not derived
 
     def data_received(self, data: bytes) -> None:
         self._transport.write(data)
@@ -79,8 +78,7 @@ class _Caller(asyncio.Protocol):
         self._done = done
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not derived
 
     def start(self) -> None:
         self._missing = len(MESSAGE)

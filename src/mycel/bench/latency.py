@@ -1,0 +1,53 @@
+"""The way of one task: from submission to result, and from a cold start to the first one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mycel.cli import local_swarm
+from mycel.cli.errors import CommandError
+from mycel.cli.local_swarm import Running
+from mycel.client import Client
+
+from .tasks import expected
+
+START_SECONDS_MAX: Final = 60.0
+
+
+def round_trips_ms(client: Client, warm_up: int, count: int) -> list[float]:
+    """Single tasks, one after the other, through the client; the values are checked."""
+    samples = []
+    for number in range(warm_up + count):
+        began = time.perf_counter()
+        value = client.run("mycel.bench.tasks:noop", number)
+        samples.append((time.perf_counter() - began) * 1000)
+        _check(value, number)
+    return samples[warm_up:]
+
+
+def _check(value: object, number: int) -> None:
+    if not isinstance(value, list) or value[0] != expected(number):
+        raise CommandError(f"task {number} has the wrong value {value}")
+
+
+def first_result(home: Path, number: int) -> tuple[float, Running]:
+    """Seconds from the start of `mycel up`, a process of its own, on a home that was stopped,
+    to the value of a first task. The swarm stays up."""
+    local_swarm.down(home)
+    command = [sys.executable, "-m", "mycel", "up", "--home", str(home), "--detach", "--json"]
+    began = time.perf_counter()
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=START_SECONDS_MAX, check=False)
+    if done.returncode != 0:
+        raise CommandError(f"'mycel up' on an existing home has failed with {done.returncode}")
+    running = msgspec.json.decode(done.stdout, type=Running)
+    with running.client() as client:
+        value = client.run("mycel.bench.tasks:noop", number)
+    seconds = time.perf_counter() - began
+    _check(value, number)
+    return seconds, running
