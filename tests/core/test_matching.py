@@ -53,7 +53,9 @@ def test_the_first_thing_that_is_missing_is_named(
 def test_a_model_that_nobody_serves_is_named() -> None:
     reason = obstacle(Shape("model", model="gemma"), WORKER)
     assert reason == "needs the model gemma, it serves llama"
-    assert obstacle(Shape("model", model="llama"), WORKER) is None
+    assert obstacle(Shape("model", model="llama"), WORKER) == (
+        "needs the driver model, it has process, python"
+    )
 
 
 def test_a_driver_that_is_missing_is_named() -> None:

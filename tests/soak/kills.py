@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from mycel.client import ClientError
 from tests.end_to_end.swarm import Swarm, eventually
 
+from .load import Load
 from .verdict import Execution, read_executions
 
 OUT_MIN: Final = 50
 """Tasks that run or are assigned when a kill happens."""
 QUEUED_MIN: Final = 50
 MOMENT_SECONDS_MAX: Final = 0.6
+SUBMISSION_SECONDS: Final = 0.008
 RERUN_SECONDS: Final = 5.0
 PATIENCE_SECONDS: Final = 30.0
-
-Say = Callable[[str], None]
-
 
 class SchedulerKill:
     def __init__(self, at: float, out: int, queued: int, up_seconds: float) -> None:
@@ -60,8 +58,11 @@ def random_moment(swarm: Swarm, chance: random.Random) -> tuple[int, int]:
             return busy
 
 
-def kill_scheduler(swarm: Swarm, chance: random.Random) -> SchedulerKill:
+def kill_scheduler(swarm: Swarm, chance: random.Random, load: Load) -> SchedulerKill:
+    """Every other time in the middle of a submission."""
     out, queued = random_moment(swarm, chance)
+    if chance.random() < 0.5 and load.is_submitting.wait(2.0):
+        time.sleep(chance.uniform(0.0, SUBMISSION_SECONDS))
     at = swarm.kill("scheduler")
     began = time.monotonic()
     swarm.up()

@@ -17,7 +17,7 @@ from mycel.client import Busy, Client, ClientError, Conflict, ConnectionLost, No
 from mycel.core.identifiers import ulid
 
 FUNCTION: Final = "tests.soak.workload:record"
-JOB_TASKS: Final = 120
+JOB_TASKS_MAX: Final = 120
 DEPTH: Final = 240
 """So many tasks are kept waiting."""
 SECONDS_MIN, SECONDS_MAX = 0.05, 0.8
@@ -41,6 +41,7 @@ class Load:
         self.seen: dict[str, Any] = {}
         """Ends of tasks that the API has shown, by task id."""
         self.sent_again = 0
+        self.is_submitting = threading.Event()
         self.fault: BaseException | None = None
         self._client = Client(api, token)
         self._log = log
@@ -79,17 +80,19 @@ class Load:
 
     def _submit(self) -> None:
         identifier = ulid(time.time_ns() // 1_000_000, os.urandom(10))
+        count = self._random.randint(1, JOB_TASKS_MAX)
         arguments = [
             [
                 str(self._log),
                 round(self._random.uniform(SECONDS_MIN, SECONDS_MAX), 3),
                 self._random.random() < FAILING,
             ]
-            for _ in range(JOB_TASKS)
+            for _ in range(count)
         ]
         # Two priorities are two shapes, which compete for leases.
         task = {"python": FUNCTION, "priority": self._random.choice((0, 0, 1))}
         body = {"id": identifier, "task": task, "arguments": arguments}
+        self.is_submitting.set()
         while True:
             try:
                 self._client.submit_job_body(body)
@@ -97,8 +100,9 @@ class Load:
             except (ConnectionLost, NotRunning, Busy):
                 self.sent_again += 1
                 time.sleep(LOOK_SECONDS)
-        self.jobs[identifier] = JOB_TASKS
-        for index in range(JOB_TASKS):
+        self.is_submitting.clear()
+        self.jobs[identifier] = count
+        for index in range(count):
             if self._random.random() < CANCELLED:
                 self._cancel(f"{identifier}.{index}")
 

@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 if str(REPOSITORY) not in sys.path:  # run by its path
@@ -62,9 +62,14 @@ class Soak:
         self.as_json: bool = options.json
         self.checks: list[tuple[str, bool]] = []
         self.figures: dict[str, Any] = {"seed": self.seed}
+        self._began = time.monotonic()
+
+    @property
+    def output(self) -> TextIO:
+        return sys.stderr if self.as_json else sys.stdout
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr if self.as_json else sys.stdout, flush=True)
+        print(f"{time.monotonic() - self._began:6.1f} s  {text}", file=self.output, flush=True)
 
     def check(self, what: str, passed: bool, details: list[str] | None = None) -> None:
         self.checks.append((what, passed))
@@ -81,8 +86,8 @@ class Soak:
         failed = sum(not passed for _, passed in self.checks)
         if self.as_json:
             self.figures["failed"] = [what for what, passed in self.checks if not passed]
-            print(json.dumps(self.figures))
-        self.say(f"{len(self.checks) - failed} passed, {failed} failed")
+            print(json.dumps(self.figures), flush=True)
+        print(f"{len(self.checks) - failed} passed, {failed} failed", file=self.output)
         return 1 if failed else 0
 
     def _kill_parts(self) -> None:
@@ -115,7 +120,7 @@ class Soak:
         workers: list[WorkerKill] = []
         began = time.monotonic()
         for number in range(self.rounds):
-            kill = kill_scheduler(swarm, chance)
+            kill = kill_scheduler(swarm, chance, load)
             schedulers.append(kill)
             self.say(
                 f"scheduler {number + 1}/{self.rounds}: killed with {kill.out} tasks out and "
@@ -184,6 +189,7 @@ class Soak:
             "uncommitted_by_journalled_end": verdict.by_journal,
             "uncommitted_by_lost_worker": verdict.by_lost_worker,
             "uncommitted_by_cancellation": verdict.by_cancellation,
+            "running_at_scheduler_kills": verdict.running_at_kill,
             "adopted_by_a_new_scheduler": verdict.adopted,
         }
         for name, value in self.figures.items():

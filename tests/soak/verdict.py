@@ -51,8 +51,10 @@ class Verdict(msgspec.Struct):
     """Executions that were not committed, explained by an end in the journal."""
     by_lost_worker: int = 0
     by_cancellation: int = 0
+    running_at_kill: int = 0
+    """Executions that a kill of the scheduler met, over all kills."""
     adopted: int = 0
-    """Began before a kill of the scheduler, committed after it."""
+    """Those of them that were committed by the scheduler that came after."""
 
 
 def read_executions(log: Path) -> dict[str, list[Execution]]:
@@ -99,10 +101,10 @@ def judge(
                 continue
             _judge_task(task, row, executions.get(task, []), ends[task], load, worker_kills, verdict)
             committed = _committed(row, executions.get(task, []))
-            if committed is not None:
-                verdict.adopted += any(
-                    committed.began < killed_at < row.ended_at for killed_at in scheduler_kills
-                )
+            for one in executions.get(task, []):
+                met = [at for at in scheduler_kills if one.began < at < (one.computed or one.began)]
+                verdict.running_at_kill += len(met)
+                verdict.adopted += one is committed and bool(met)
     verdict.complaints += [f"{task} was never acknowledged, and has an end" for task in rows]
     return verdict
 

@@ -28,6 +28,8 @@ from .problems import unprocessable
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _PROFILE: Final = Requirements(cpu_cores=1.0)
 """Of a task that names no resources."""
+_MODEL_PROFILE: Final = Requirements()
+"""Of a model task, whose requirements only filter: the model's own slots are reserved."""
 _NO_RETRY: Final = Retry()
 _COLLECTIONS: Final = (b"[", b"{")
 
@@ -41,9 +43,12 @@ class Batch(msgspec.Struct, frozen=True):
 def specification(body: TaskBody, path: str = "$") -> Specification:
     """What the tasks of this body have in common."""
     asked = body.requirements
+    profile = _PROFILE if body.model is None else _MODEL_PROFILE
+    if asked is not None:
+        profile = _requirements(asked, profile.cpu_cores, f"{path}.requirements")
     return Specification(
         work=_work(body, path),
-        requirements=_PROFILE if asked is None else _requirements(asked, f"{path}.requirements"),
+        requirements=profile,
         priority=body.priority,
         retry=_NO_RETRY
         if body.retry is None
@@ -135,9 +140,9 @@ def _input(given: Raw | UnsetType, path: str) -> bytes:
     return raw
 
 
-def _requirements(body: RequirementsBody, path: str) -> Requirements:
+def _requirements(body: RequirementsBody, default_cores: float, path: str) -> Requirements:
     return Requirements(
-        cpu_cores=1.0 if body.cpu_cores is None else body.cpu_cores,
+        cpu_cores=default_cores if body.cpu_cores is None else body.cpu_cores,
         min_memory=_size(body.min_memory, f"{path}.min_memory"),
         disk=_size(body.disk, f"{path}.disk"),
         gpus=_gpus(body.gpus, body.gpu_required, f"{path}.gpus"),

@@ -10,8 +10,6 @@ import time
 from pathlib import Path
 from typing import Final, cast
 
-import uvloop
-
 from .percentiles import median
 
 BLOCK: Final = b"\xa5" * 4096
@@ -51,21 +49,20 @@ def spawns_per_s(count: int) -> float:
 
 
 def echoes_per_s(count: int) -> float:
-    """256 bytes there and back over TCP, 32 in flight, between two processes that run the
-    event loop that Mycel's roles run."""
+    """256 bytes there and back over TCP, 32 in flight, between two processes of plain asyncio."""
     command = [sys.executable, "-m", "mycel.bench.references"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as server:
         assert server.stdout is not None
         try:
             port = int(server.stdout.readline())
-            return uvloop.run(_exchange(port, count))
+            return asyncio.run(_exchange(port, count))
         finally:
             server.kill()
 
 
 class _Server(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not derived
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self._transport.write(data)
@@ -78,7 +75,7 @@ class _Caller(asyncio.Protocol):
         self._done = done
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not derived
+        self._transport = cast("asyncio.Transport", transport)
 
     def start(self) -> None:
         self._missing = len(MESSAGE)
@@ -126,4 +123,4 @@ async def _serve() -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(_serve())
+    asyncio.run(_serve())

@@ -127,6 +127,16 @@ class Block:
             self._items = _arguments_decoder.decode(self.arguments)
         return self._items[index - self.first]
 
+    @property
+    def is_over(self) -> bool:
+        """All of its tasks have ended; its arguments may be gone then."""
+        return bitmaps.count(self.ended) == self.count
+
+    def forget_arguments(self) -> None:
+        """Nobody will run any of it again."""
+        self.arguments = b""
+        self._items = None
+
     def forget_items(self) -> None:
         """Everything was handed out: what is left in the blob is enough for a retry."""
         self._items = None

@@ -57,9 +57,7 @@ def _gpu_suits(wanted: GpuRequirement, model: str, memory: int) -> bool:
 
 
 def _lacks_driver(shape: Shape, has: Capabilities) -> str | None:
-    if shape.driver == "model":
-        if shape.model in has.models:
-            return None
+    if shape.driver == "model" and shape.model not in has.models:
         served = f"it serves {', '.join(has.models)}" if has.models else "it serves none"
         return f"needs the model {shape.model}, {served}"
     if shape.driver in has.drivers:

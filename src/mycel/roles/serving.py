@@ -122,6 +122,7 @@ class SchedulerBackend:
             future.set_result(effect.answer)
 
     def advanced(self, effect: JobsAdvanced) -> None:
+        self.observe()
         for job in effect.jobs:
             for event in self._followers.get(job, ()):
                 event.set()

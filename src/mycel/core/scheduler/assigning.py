@@ -335,6 +335,8 @@ class Assigning:
         job.ended_at = state.unix(now)
         state.record(JobEnded(job.number, job.state.value, job.ended_at))
         state.queue_of(job.shape).drop_job(job)
+        for block in job.blocks:
+            block.forget_arguments()
         state.advance(job)
         for request in state.job_waiters.pop(job.number, ()):
             state.reply(request, job_view(job))

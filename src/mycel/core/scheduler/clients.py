@@ -107,7 +107,7 @@ class Clients:
         state = self._state
         state.last_job += 1
         number = JobNumber(state.last_job)
-        specification = self._with_timeout(event.specification)
+        specification = state.shared(self._with_timeout(event.specification))
         created_at = state.unix(now)
         job = Job(number, event.job_id, event.name, event.user, specification, created_at)
         job.idempotency_key = event.idempotency_key
@@ -128,6 +128,7 @@ class Clients:
 
     def remember(self, job: Job) -> None:
         state = self._state
+        job.shape = state.queue_of(job.shape).shape  # one object for all jobs of the shape
         state.jobs[job.number] = state.job_ids[job.id] = job
         state.last_job = max(state.last_job, job.number)
         if job.idempotency_key:
@@ -184,7 +185,8 @@ class Clients:
         """What to answer without taking the batch in; None if it is to be taken in."""
         if 0 <= event.batch < len(job.blocks):
             block = job.blocks[event.batch]
-            if block.count == event.count and block.arguments == event.arguments:
+            same = block.arguments == event.arguments or block.is_over
+            if block.count == event.count and same:
                 return BatchView(job.id, block.batch, block.first, block.count, again=True)
             return Conflict(f"batch {event.batch} of job {job.id} came before with other tasks")
         if event.batch != len(job.blocks):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from mycel.core import bitmaps
 from mycel.core.codec import decode_shape, decode_specification
 from mycel.core.events import Restart
-from mycel.core.jobs import Job, task_key
+from mycel.core.jobs import Job, Specification, task_key
 from mycel.core.journal import Restored, StoredBlock, StoredJob
 from mycel.core.states import JobState, LeaseState, WorkerState
 
@@ -53,7 +53,8 @@ class Restoring:
     def _restore_jobs(self, restored: Restored) -> None:
         state = self._state
         for stored in restored.jobs:
-            self._clients.remember(_job_from(stored))
+            specification = state.shared(decode_specification(stored.opened.specification))
+            self._clients.remember(_job_from(stored, specification))
         for stored_block in restored.blocks:
             _restore_block(state.jobs[stored_block.appended.job], stored_block)
         for job in state.jobs.values():
@@ -76,9 +77,8 @@ class Restoring:
             state.timers.set(("prune", None), 0.0)
 
 
-def _job_from(stored: StoredJob) -> Job:
+def _job_from(stored: StoredJob, specification: Specification) -> Job:
     opened = stored.opened
-    specification = decode_specification(opened.specification)
     job = Job(opened.job, opened.id, opened.name, opened.user, specification, opened.created_at)
     job.idempotency_key = opened.idempotency_key
     job.body_digest = opened.body_digest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from mycel.core.effects import Effect, JobsAdvanced, Note, Record, Reply, Send
 from mycel.core.identifiers import (
@@ -14,7 +15,7 @@ from mycel.core.identifiers import (
     RequestId,
     fenced,
 )
-from mycel.core.jobs import Job, TaskKey
+from mycel.core.jobs import Job, Specification, TaskKey
 from mycel.core.journal import AttemptEnded, Entry
 from mycel.core.messages import ControlMessage, WorkMessage
 from mycel.core.queue import Backoff, ShapeQueue
@@ -25,6 +26,7 @@ from mycel.core.work import Shape
 from .tables import Asked, Attempt, Worker
 
 TimerKey = tuple[str, object]
+SPECIFICATIONS_MAX: Final = 1024
 
 
 class State:
@@ -73,6 +75,7 @@ class State:
 
         self.dirty: dict[Shape, ShapeQueue] = {}
         """Shapes whose tasks or leases have changed: they are looked at once per event."""
+        self._specifications: dict[Specification, Specification] = {}
         self._entries: list[Entry] = []
         self._effects: list[Effect] = []
         self._advanced: dict[JobNumber, None] = {}
@@ -89,6 +92,13 @@ class State:
     def next_request(self) -> RequestId:
         self._request += 1
         return RequestId(self._request)
+
+    def shared(self, specification: Specification) -> Specification:
+        """The one object for all jobs that say the same: a swarm sees the same few kinds of
+        job a million times."""
+        if len(self._specifications) > SPECIFICATIONS_MAX:
+            self._specifications.clear()
+        return self._specifications.setdefault(specification, specification)
 
     # Effects
 

@@ -1,0 +1,78 @@
+"""Functions that the tests' tasks call."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+def where() -> dict[str, Any]:
+    return {"pid": os.getpid(), "parent": os.getppid(), "environment": dict(os.environ)}
+
+
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+
+def unencodable() -> object:
+    return object()
+
+
+def not_a_number() -> float:
+    return float("nan")
+
+
+def speak() -> int:
+    print("on stdout")
+    print("on stderr", file=sys.stderr)
+    return 7
+
+
+def kill_myself() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave() -> None:
+    sys.exit(3)
+
+
+def wait(seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def note(folder: str, name: str) -> None:
+    """Leaves a file that tells the pid, under a name of its own for each execution."""
+    Path(folder, f"{name}.{os.environ['MYCEL_ATTEMPT']}.{os.getpid()}").write_text(str(os.getpid()))
+
+
+def wait_for(folder: str, name: str, gate: str) -> dict[str, Any]:
+    """Tells that it runs, and ends when the gate exists."""
+    note(folder, name)
+    while not Path(folder, gate).exists():
+        time.sleep(0.01)
+    return {"pid": os.getpid(), "attempt": int(os.environ["MYCEL_ATTEMPT"]), "name": name}
+
+
+def grow_a_tree(folder: str, name: str) -> None:
+    """A child in a session of its own, which has a child; none of them ends by itself."""
+    script = "sleep 600 & echo $! > {0}.grandchild; echo $$ > {0}.child; wait"
+    place = Path(folder, name)
+    subprocess.Popen(
+        ["sh", "-c", script.format(place)],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    note(folder, name)
+    while True:
+        time.sleep(60)
