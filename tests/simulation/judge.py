@@ -11,7 +11,7 @@ from mycel.core.work import Retry
 from mycel.store.memory import Committed
 
 from .history import Execution, History
-from .processes import SETTINGS
+from .processes import SETTINGS, SchedulerProcess
 from .world import World
 
 Task = tuple[JobId, int]
@@ -25,14 +25,22 @@ class Value(msgspec.Struct):
 
 def judge(world: World) -> list[str]:
     """The complaints; none is good."""
-    return list(world.history.complaints) + _Case(world).complaints()
+    found = list(world.history.complaints)
+    for scheduler in world.schedulers:
+        found += _Case(world, scheduler).complaints()
+    return found + _over_booked(world)
 
 
 class _Case:
-    def __init__(self, world: World) -> None:
+    """What one scheduler has promised."""
+
+    def __init__(self, world: World, scheduler: SchedulerProcess) -> None:
         self.history: History = world.history
-        self.journal: list[Committed] = world.scheduler.store.committed
-        self.cores = {one.peer: one._capabilities.cpu_cores for one in world.workers}
+        self.journal: list[Committed] = scheduler.store.committed
+        self.jobs = {job for job in world.history.acknowledged if world.home_of(job) is scheduler}
+        self.executions = [
+            ran for ran in world.history.executions if ran.scheduler == scheduler.peer
+        ]
         self.names: dict[JobNumber, JobId] = {}
         self.ended: dict[Task, tuple[float, TaskEnded]] = {}
         self.attempts: dict[Task, list[AttemptEnded]] = {}
@@ -45,7 +53,6 @@ class _Case:
         self._values_are_their_attempts()
         self._attempts_start_once()
         self._nothing_starts_after_its_lease()
-        self._nothing_is_over_booked()
         self._what_clients_saw_is_true()
         return self._found
 
@@ -84,6 +91,8 @@ class _Case:
 
     def _nothing_is_lost(self) -> None:
         for job, count in self.history.acknowledged.items():
+            if job not in self.jobs:
+                continue
             missing = [index for index in range(count) if (job, index) not in self.ended]
             if missing:
                 self._complain(f"job {job} lost {len(missing)} of {count} tasks: {missing[:3]}")
@@ -106,37 +115,42 @@ class _Case:
 
     def _attempts_start_once(self) -> None:
         started: dict[AttemptId, Execution] = {}
-        for ran in self.history.executions:
+        for ran in self.executions:
             before = started.setdefault(ran.attempt, ran)
             if before is not ran:
                 self._complain(f"attempt {ran.attempt} of {ran.task} started twice")
 
     def _nothing_starts_after_its_lease(self) -> None:
-        for ran in self.history.executions:
+        for ran in self.executions:
             over = self.lease_ends.get((ran.worker, ran.lease))
             if over is not None and ran.started_at > over:
                 self._complain(f"{ran.task} was started on {ran.worker} after its lease ended")
 
-    def _nothing_is_over_booked(self) -> None:
-        moments: list[tuple[float, int, PeerId, float]] = []
-        for ran in self.history.executions:
-            moments.append((ran.started_at, 1, ran.worker, ran.cores))
-            if ran.ended_at is not None:
-                moments.append((ran.ended_at, 0, ran.worker, -ran.cores))
-        used: dict[PeerId, float] = {}
-        for _, _, worker, change in sorted(moments):
-            used[worker] = used.get(worker, 0.0) + change
-            if used[worker] > self.cores[worker] + 1e-9:
-                self._complain(f"{worker} ran more than it has")
-                return
-
     def _what_clients_saw_is_true(self) -> None:
         for seen in self.history.seen:
+            if seen.job not in self.jobs:
+                continue
             found = self.ended.get((seen.job, seen.index))
             if found is None or found[0] > seen.at:
                 self._complain(f"a client saw {seen.job}.{seen.index} end before it had")
             elif seen.state and found[1].state != seen.state:
                 self._complain(f"a client saw {seen.job}.{seen.index} {seen.state}")
         for task in self.history.cancelled:
-            if task not in self.ended:
+            if task[0] in self.jobs and task not in self.ended:
                 self._complain(f"the cancelled task {task} has not ended")
+
+
+def _over_booked(world: World) -> list[str]:
+    """Whether a worker ever ran more than it has, for all schedulers together."""
+    cores = {one.peer: one._capabilities.cpu_cores for one in world.workers}
+    moments: list[tuple[float, int, PeerId, float]] = []
+    for ran in world.history.executions:
+        moments.append((ran.started_at, 1, ran.worker, ran.cores))
+        if ran.ended_at is not None:
+            moments.append((ran.ended_at, 0, ran.worker, -ran.cores))
+    used: dict[PeerId, float] = {}
+    for _, _, worker, change in sorted(moments):
+        used[worker] = used.get(worker, 0.0) + change
+        if used[worker] > cores[worker] + 1e-9:
+            return [f"{worker} ran more than it has"]
+    return []

@@ -65,10 +65,14 @@ class World:
         self.network = MemoryNetwork(self.clock, random, faults)
         gateways = (self.network.address_of("gateway"),)  # type: ignore[arg-type]
         self.gateway = GatewayProcess(self.clock, self.network, "gateway", random)
-        self.scheduler = SchedulerProcess(
-            self.clock, self.network, "scheduler", random, gateways, self.history
-        )
-        self.scheduler.on_reply = self._replied
+        self.schedulers = [
+            SchedulerProcess(
+                self.clock, self.network, f"scheduler-{number}", random, gateways, self.history
+            )
+            for number in range(random.choice((1, 1, 2)))
+        ]
+        for scheduler in self.schedulers:
+            scheduler.on_reply = self._replied
         self.workers = [
             WorkerProcess(
                 self.clock,
@@ -84,13 +88,18 @@ class World:
             for number in range(random.choice((1, 2, 3)))
         ]
         self._typical: dict[JobId, tuple[float, float, float]] = {}
+        self._home: dict[JobId, int] = {}
+        """Which scheduler each job is submitted to."""
         self._request = 0
         self._expecting: dict[RequestId, Callable[[object], None]] = {}
         self._jobs: list[tuple[JobId, int]] = []
 
     @property
     def processes(self) -> list[Process]:
-        return [self.gateway, self.scheduler, *self.workers]
+        return [self.gateway, *self.schedulers, *self.workers]
+
+    def home_of(self, job: JobId) -> SchedulerProcess:
+        return self.schedulers[self._home[job]]
 
     def run(self) -> History:
         for process in self.processes:
@@ -110,9 +119,9 @@ class World:
     def _make_trouble(self, begin: float) -> None:
         trouble = self.trouble
         rates: list[tuple[float, Callable[[], None]]] = [
-            (trouble.kill_scheduler, lambda: self._kill(self.scheduler)),
+            (trouble.kill_scheduler, lambda: self._kill(self._any_scheduler())),
             (trouble.kill_worker, lambda: self._kill(self._any_worker())),
-            (trouble.freeze_scheduler, lambda: self._freeze(self.scheduler)),
+            (trouble.freeze_scheduler, lambda: self._freeze(self._any_scheduler())),
             (trouble.freeze_worker, lambda: self._freeze(self._any_worker())),
             (trouble.freeze_loaded_worker, self._freeze_loaded),
             (trouble.break_link, self._break),
@@ -123,6 +132,9 @@ class World:
             while when < begin + TROUBLE_SECONDS:
                 self.clock.call_at(when, act)
                 when += self.random.expovariate(rate)
+
+    def _any_scheduler(self) -> SchedulerProcess:
+        return self.random.choice(self.schedulers)
 
     def _any_worker(self) -> WorkerProcess:
         return self.random.choice(self.workers)
@@ -158,7 +170,7 @@ class World:
             process.thaw()
 
     def _break(self) -> None:
-        self.network.break_connection(self.scheduler.peer, self._any_worker().peer)
+        self.network.break_connection(self._any_scheduler().peer, self._any_worker().peer)
 
     def _mend(self) -> None:
         for process in self.processes:
@@ -174,11 +186,17 @@ class World:
         end = "fail" if chance < failing else "fault" if chance < failing + faulty else "succeed"
         return seconds * self.random.uniform(0.5, 1.5), end
 
-    def _ask(self, make: Callable[[RequestId], Event], answered: Callable[[object], None]) -> None:
+    def _ask(
+        self,
+        job: JobId,
+        make: Callable[[RequestId], Event],
+        answered: Callable[[object], None],
+    ) -> None:
+        """Asks the scheduler that this job is submitted to."""
         self._request += 1
         request = RequestId(self._request)
         self._expecting[request] = answered
-        self.scheduler.post(make(request))
+        self.home_of(job).post(make(request))
 
     def _replied(self, reply: Reply) -> None:
         answered = self._expecting.pop(reply.request, None)
@@ -188,6 +206,7 @@ class World:
     def _submit(self) -> None:
         random = self.random
         job_id = ulid(int(self.clock.now() * 1000), random.randbytes(10))
+        self._home[job_id] = random.randrange(len(self.schedulers))
         count = random.choice((1, 3, 20, 60))
         seconds = random.choice((0.001, 0.03, 0.3, 2.0))
         failing, faulty = random.choice(((0.0, 0.0), (0.0, 0.0), (0.2, 0.05)))
@@ -237,7 +256,7 @@ class World:
                 body_digest=b"same",
             )
 
-        self._ask(make, answered)
+        self._ask(job_id, make, answered)
         self.clock.call_at(
             self.clock.now() + 2.0,
             lambda: self._try_submit(job_id, specification, count, close),
@@ -254,13 +273,15 @@ class World:
 
         if acknowledged == 0:
             self._ask(
-                lambda request: Append(request, job_id, batch, count, _arguments(count)), answered
+                job_id,
+                lambda request: Append(request, job_id, batch, count, _arguments(count)),
+                answered,
             )
         if not acknowledged:
             self.clock.call_at(self.clock.now() + 2.0, lambda: self._append(job_id, batch, count))
 
     def _close(self, job_id: JobId) -> None:
-        self._ask(lambda request: CloseJob(request, job_id), lambda answer: None)
+        self._ask(job_id, lambda request: CloseJob(request, job_id), lambda answer: None)
 
     def _use(self, job_id: JobId, count: int) -> None:
         """Reads, waits for and cancels some of its tasks."""
@@ -279,14 +300,14 @@ class World:
             if isinstance(answer, TaskIsOver):
                 self._saw(job, index, "")
 
-        self._ask(lambda request: ReadTask(request, job, index), answered)
+        self._ask(job, lambda request: ReadTask(request, job, index), answered)
 
     def _wait(self, job: JobId, index: int) -> None:
         def answered(answer: object) -> None:
             if isinstance(answer, TaskEnded):
                 self._saw(job, index, answer.state)
 
-        self._ask(lambda request: WaitTask(request, job, index), answered)
+        self._ask(job, lambda request: WaitTask(request, job, index), answered)
 
     def _cancel(self, job: JobId, index: int) -> None:
         def answered(answer: object) -> None:
@@ -294,7 +315,7 @@ class World:
             self.history.cancelled.add((job, index))
             self._saw(job, index, "")
 
-        self._ask(lambda request: CancelTask(request, job, index), answered)
+        self._ask(job, lambda request: CancelTask(request, job, index), answered)
 
     def _saw(self, job: JobId, index: int, state: str) -> None:
         self.history.seen.append(Seen(self.clock.now(), job, index, state))
@@ -303,11 +324,10 @@ class World:
         """Everything acknowledged has ended, and nothing waits for an acknowledgement."""
         if self.history.complaints:
             return True
-        if not self.scheduler.is_running or self.scheduler.clock.is_frozen:
+        if any(not one.is_running or one.clock.is_frozen for one in self.schedulers):
             return False
-        book = self.scheduler.store
         for job, count in self.history.acknowledged.items():
-            row = book.job(job)
+            row = self.home_of(job).store.job(job)
             if row is None or row.succeeded + row.failed + row.cancelled < count:
                 return False
         return all(

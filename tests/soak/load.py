@@ -41,6 +41,7 @@ class Load:
         self.seen: dict[str, Any] = {}
         """Ends of tasks that the API has shown, by task id."""
         self.sent_again = 0
+        self.mixes_priorities = True
         self.is_submitting = threading.Event()
         self.fault: BaseException | None = None
         self._client = Client(api, token)
@@ -89,8 +90,13 @@ class Load:
             ]
             for _ in range(count)
         ]
-        # Two priorities are two shapes, which compete for leases.
-        task = {"python": FUNCTION, "priority": self._random.choice((0, 0, 1))}
+        # Shapes that compete for leases. A higher priority may keep the others waiting for
+        # long, so it is there only while nobody measures how long they wait.
+        task = {
+            "python": FUNCTION,
+            "priority": self._random.choice((0, 0, 1)) if self.mixes_priorities else 0,
+            "requirements": {"cpu_cores": self._random.choice((1, 1, 0.5))},
+        }
         body = {"id": identifier, "task": task, "arguments": arguments}
         self.is_submitting.set()
         while True:

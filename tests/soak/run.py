@@ -126,6 +126,7 @@ class Soak:
                 f"scheduler {number + 1}/{self.rounds}: killed with {kill.out} tasks out and "
                 f"{kill.queued} queued; up again after {kill.up_seconds:.1f} s"
             )
+        load.mixes_priorities = False
         for number in range(self.worker_rounds):
             lost = kill_worker(swarm, chance, log)
             workers.append(lost)

@@ -99,10 +99,13 @@ async def read_after_wait(backend: Backend, text: str, seconds: float) -> TaskAn
 
 
 async def cancel(backend: Backend, text: str) -> TaskAnswer:
-    """Again is fine; after success or failure the machine refuses it."""
+    """Again is fine; after success or failure it is refused."""
     job, index = parse(text)
     await backend.ask(lambda request: CancelTask(request, job, index))
-    return await _finished(backend, job, index)
+    finished = await _finished(backend, job, index)
+    if finished.state != TaskState.CANCELLED:
+        raise Problem(409, f"task {text} has {finished.state}: it cannot be cancelled any more")
+    return finished
 
 
 async def ended(backend: Backend, text: str, seconds: float) -> TaskEnded:
