@@ -147,10 +147,17 @@ class Swarm:
         done = self.mycel("up", "--detach", "--json", *port, *count)
         assert done.code == 0, done
         printed: dict[str, Any] = done.json
-        self.api, self.token, self.pids = printed["api"], printed["token"], printed["pids"]
+        self.take(printed)
         expected = sum(name.startswith("worker-") for name in self.pids)
         eventually(lambda: self.healthy() >= expected, "all workers are healthy")
         return printed
+
+    def take(self, printed: dict[str, Any]) -> None:
+        """What `mycel up --json` has said."""
+        if self._client is not None and printed["api"] != self.api:
+            self._client.close()
+            self._client = None
+        self.api, self.token, self.pids = printed["api"], printed["token"], printed["pids"]
 
     def healthy(self) -> int:
         try:

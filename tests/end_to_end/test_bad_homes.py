@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from pathlib import Path
 
@@ -56,20 +55,22 @@ def test_a_home_in_use(swarm: Swarm, role: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["owner.key", "scheduler/identity.key", "worker-1/identity.key"])
-@pytest.mark.parametrize("damage", ["corrupt", "empty", "unreadable"])
-def test_a_key_file_that_cannot_be_used(make_swarm: SwarmMaker, key: str, damage: str) -> None:
-    if damage == "unreadable" and os.geteuid() == 0:
-        pytest.skip("root reads everything")
+@pytest.mark.parametrize("content", [b"no key at all\n", b""])
+def test_a_key_file_that_holds_no_key(make_swarm: SwarmMaker, key: str, content: bytes) -> None:
     swarm = make_swarm()
     path = swarm.home / key
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes({"corrupt": b"no key at all\n", "empty": b"", "unreadable": b"x"}[damage])
-    path.chmod(0o000 if damage == "unreadable" else 0o600)
-    before = path.read_bytes() if damage != "unreadable" else b""
-    said = refused(swarm)
-    assert str(path) in said
-    if damage != "unreadable":
-        assert path.read_bytes() == before, "a key is never overwritten"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    assert str(path) in refused(swarm)
+    assert path.read_bytes() == content, "a key is never overwritten"
+
+
+def test_a_key_file_that_cannot_be_read(make_swarm: SwarmMaker) -> None:
+    swarm = make_swarm()
+    path = swarm.home / "owner.key"
+    path.mkdir()  # a mode without rights would not keep root from reading it
+    assert str(path) in refused(swarm)
 
 
 def test_a_key_that_others_may_read(make_swarm: SwarmMaker) -> None:
@@ -121,7 +122,7 @@ def test_a_corrupt_spool(make_swarm: SwarmMaker) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "key"),
     [
-        ("[worker]\ncpu_cores = 2\ncolour = 1\n", 3, "worker.colour"),
+        ("[worker]\ncpu_cores = 2\ncolour = 1\n", 3, "colour"),
         ("[scheduler.retry]\n\nmax_atempts = 3\n", 3, "max_atempts"),
         ("[nonsense]\nkey = 1\n", 1, "nonsense"),
         ("[worker]\ncpu_cores = -1\n", 2, "cpu_cores"),

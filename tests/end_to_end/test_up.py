@@ -99,7 +99,7 @@ def test_two_homes_live_side_by_side(make_swarm: SwarmMaker) -> None:
 def interrupt_up(swarm: Swarm, number: signal.Signals) -> None:
     process = swarm.popen("up", "--json", "--port", "0", "--workers", "1")
     printed = json.loads(line_of(process))
-    swarm.api, swarm.token, swarm.pids = printed["api"], printed["token"], printed["pids"]
+    swarm.take(printed)
     task = swarm.client.submit(command=["sleep", "600"])
     eventually(lambda: swarm.client.task(task.id).state == "running", "the task runs")
     ports = swarm.ports
@@ -121,7 +121,7 @@ def test_a_terminal_that_closes_leaves_nothing(make_swarm: SwarmMaker) -> None:
 def test_a_foreground_up_says_when_a_role_ends(make_swarm: SwarmMaker) -> None:
     swarm = make_swarm()
     process = swarm.popen("up", "--json", "--port", "0", "--workers", "1")
-    swarm.pids = json.loads(line_of(process))["pids"]
+    swarm.take(json.loads(line_of(process)))
     os.kill(swarm.pids["worker-1"], signal.SIGKILL)
     assert process.stderr is not None
     assert b"Ctrl-C" in process.stderr.readline()
@@ -135,4 +135,4 @@ def test_two_ups_at_once_start_one_swarm(make_swarm: SwarmMaker) -> None:
     assert [one.returncode for one in both] == [0, 0], said
     first, second = (json.loads(out) for out, _ in said)
     assert first == second
-    swarm.pids = first["pids"]
+    swarm.take(first)

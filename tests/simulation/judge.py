@@ -15,6 +15,9 @@ from .processes import SETTINGS, SchedulerProcess
 from .world import World
 
 Task = tuple[JobId, int]
+GIVEN_UP = ("it was not renewed", "it was silent for too long")
+"""The scheduler concluded from time alone that the worker's lease has ended. A lease that it
+released, or that the worker ended, may still see the start of what it has cancelled."""
 
 
 class Value(msgspec.Struct):
@@ -68,7 +71,7 @@ class _Case:
                 self._read_task(committed.at, entry)
             elif isinstance(entry, AttemptEnded):
                 self._read_attempt(entry)
-            elif isinstance(entry, LeaseEnded):
+            elif isinstance(entry, LeaseEnded) and entry.reason in GIVEN_UP:
                 self.lease_ends[entry.worker, entry.lease] = committed.at
 
     def _read_task(self, at: float, entry: TaskEnded) -> None:

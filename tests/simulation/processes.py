@@ -10,7 +10,14 @@ import msgspec
 
 from mycel.core.effects import Effect, JobDelayed, JobsAdvanced, Reply
 from mycel.core.events import Event
-from mycel.core.identifiers import AttemptId, JobId, LaneId, PeerId, parse_task_id
+from mycel.core.identifiers import (
+    AttemptId,
+    JobId,
+    LaneId,
+    LeaseId,
+    PeerId,
+    parse_task_id,
+)
 from mycel.core.invariants import check_scheduler, check_worker
 from mycel.core.journal import Entry, Restored
 from mycel.core.resources import Capabilities
@@ -203,6 +210,12 @@ class SchedulerProcess(Process):
         if self.is_running:
             self.clock.call_at(0.0, lambda: self.node.post(event))
 
+    def lease_end(self, worker: PeerId, lease: LeaseId) -> float | None:
+        """When this lease ends here, in the world's time; None if it is not held."""
+        known = self.machine.state.workers.get(worker) if self.is_running else None
+        held = None if known is None else known.leases.get(lease)
+        return None if held is None else held.ends_at - self.offset
+
     def reply(self, effect: Reply) -> None:
         self.on_reply(effect)
 
@@ -232,6 +245,7 @@ class WorkerProcess(Process):
         self._spool = MemorySpool()
         self._gateways = gateways
         self._behaviour = behaviour
+        self.holders_end: Callable[[PeerId, PeerId, LeaseId], float | None] = _unknown
         self._settings = WorkerSettings(prefetch_seconds=prefetch_seconds)
         self._capabilities = Capabilities(
             cpu_cores=cores, memory=1 << 33, drivers=("process", "python")
@@ -243,7 +257,7 @@ class WorkerProcess(Process):
             self._settings, self._capabilities, name=self.peer, digest=digest
         )
         self.node = WorkerNode(
-            Checked(self.machine, check_worker, self.history),  # type: ignore[arg-type]
+            Checked(self.machine, self._check, self.history),  # type: ignore[arg-type]
             self.clock,
             self._spool,
             swarm_name=SWARM,
@@ -266,6 +280,16 @@ class WorkerProcess(Process):
             execution.ended_at = self.world.now()
         self._running.clear()
         super().kill()
+
+    def _check(self, machine: WorkerMachine) -> None:
+        """Its own invariants, and the one that it shares with its lease's holder: a lease ends
+        at the worker before it ends at the scheduler."""
+        check_worker(machine)
+        for grant in machine.grants.values():
+            if grant.is_open:
+                theirs = self.holders_end(grant.scheduler, self.peer, grant.id)
+                ours = grant.ends_at - self.offset
+                assert theirs is None or ours <= theirs + 1e-6, "a lease outlives its holder's"
 
     @property
     def has_unstarted(self) -> bool:
@@ -323,6 +347,10 @@ class WorkerProcess(Process):
 
     def withdrawn(self, attempts: list[AttemptId]) -> None:
         self.node.withdrawn(attempts)
+
+
+def _unknown(scheduler: PeerId, worker: PeerId, lease: LeaseId) -> float | None:
+    return None
 
 
 def _ignore(event: str, **fields: object) -> None: ...

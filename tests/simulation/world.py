@@ -15,7 +15,7 @@ import msgspec
 from mycel.core.effects import Reply
 from mycel.core.errors import Refusal
 from mycel.core.events import Append, CancelTask, CloseJob, Event, ReadTask, Submit, WaitTask
-from mycel.core.identifiers import JobId, RequestId, ulid
+from mycel.core.identifiers import JobId, LeaseId, PeerId, RequestId, ulid
 from mycel.core.jobs import Specification
 from mycel.core.journal import TaskEnded
 from mycel.core.resources import Requirements
@@ -87,6 +87,8 @@ class World:
             )
             for number in range(random.choice((1, 2, 3)))
         ]
+        for worker in self.workers:
+            worker.holders_end = self._lease_end
         self._typical: dict[JobId, tuple[float, float, float]] = {}
         self._home: dict[JobId, int] = {}
         """Which scheduler each job is submitted to."""
@@ -97,6 +99,10 @@ class World:
     @property
     def processes(self) -> list[Process]:
         return [self.gateway, *self.schedulers, *self.workers]
+
+    def _lease_end(self, scheduler: PeerId, worker: PeerId, lease: LeaseId) -> float | None:
+        [holder] = [one for one in self.schedulers if one.peer == scheduler]
+        return holder.lease_end(worker, lease)
 
     def home_of(self, job: JobId) -> SchedulerProcess:
         return self.schedulers[self._home[job]]
@@ -173,6 +179,9 @@ class World:
         self.network.break_connection(self._any_scheduler().peer, self._any_worker().peer)
 
     def _mend(self) -> None:
+        self.network.faults = msgspec.structs.replace(
+            self.network.faults, delay_seconds_max=0.01, break_per_frame=0.0, stall_seconds_max=0.0
+        )
         for process in self.processes:
             process.thaw()
             self._start(process)

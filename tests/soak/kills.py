@@ -69,14 +69,16 @@ def kill_scheduler(swarm: Swarm, chance: random.Random, load: Load) -> Scheduler
     return SchedulerKill(at, out, queued, time.monotonic() - began)
 
 
-def kill_worker(swarm: Swarm, chance: random.Random, log: Path) -> WorkerKill:
+def kill_worker(swarm: Swarm, chance: random.Random, log: Path, load: Load) -> WorkerKill:
     name = chance.choice([one for one in swarm.pids if one.startswith("worker-")])
     random_moment(swarm, chance)
     at = swarm.kill(name)
     lost = {
         task: executions[-1]
         for task, executions in read_executions(log).items()
-        if executions[-1].worker == name and executions[-1].computed is None
+        if executions[-1].worker == name
+        and executions[-1].computed is None
+        and task not in load.asked_to_cancel
     }
     reruns: dict[str, float] = {}
 
@@ -91,9 +93,7 @@ def kill_worker(swarm: Swarm, chance: random.Random, log: Path) -> WorkerKill:
     ends_at = time.monotonic() + PATIENCE_SECONDS
     while not look() and time.monotonic() < ends_at:
         time.sleep(0.1)
-    never = [
-        task for task in lost if task not in reruns and swarm.client.task(task).state != "cancelled"
-    ]
+    never = [task for task in lost if task not in reruns]
     swarm.up()
     return WorkerKill(name, at, sorted(reruns.values()), never)
 

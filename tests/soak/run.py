@@ -128,7 +128,7 @@ class Soak:
             )
         load.mixes_priorities = False
         for number in range(self.worker_rounds):
-            lost = kill_worker(swarm, chance, log)
+            lost = kill_worker(swarm, chance, log, load)
             workers.append(lost)
             when = f"{lost.reruns[0]:.1f} to {lost.reruns[-1]:.1f} s" if lost.reruns else "never"
             self.say(

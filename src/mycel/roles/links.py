@@ -18,7 +18,7 @@ from mycel.core.events import (
     SilenceNoticed,
 )
 from mycel.core.identifiers import PeerId
-from mycel.core.messages import ControlMessage, Load, Message, Offer, Request, Wanted, WorkMessage
+from mycel.core.messages import ControlMessage, Load, Offer, Request, Wanted, WorkMessage
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Stream, Swarm
 from mycel.wire import codec
 
@@ -72,7 +72,7 @@ class Links:
             return
         is_control = type(message) in CONTROL_MESSAGES
         stream = link.streams[CONTROL_PROTOCOL if is_control else WORK_PROTOCOL]
-        stream.write(codec.encode(_as_message(message)))
+        stream.write(codec.encode(message))
 
     def hang_up(self, peer: PeerId, cause: str) -> None:
         link = self._links.pop(peer, None)
@@ -137,7 +137,3 @@ class Links:
             stream.close()
         if was_up:
             self._post(LinkDown(link.peer, cause))
-
-
-def _as_message(message: WorkMessage | ControlMessage) -> Message:
-    return message

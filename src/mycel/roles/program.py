@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -33,6 +33,9 @@ from mycel.telemetry.log import Log, route_logging
 from mycel.telemetry.sinks import FileSink
 
 from .protocols import PROTOCOLS
+
+if TYPE_CHECKING:
+    from mycel.swarm.libp2p import Libp2pSwarm
 
 EXPECTED: Final = (AccessError, ConfigurationError, StoreError, SwarmError)
 
@@ -110,7 +113,7 @@ class Program:
             repeat_seconds=timeout,
         )
 
-    async def start_swarm(self, listener: SwarmListener) -> Any:
+    async def start_swarm(self, listener: SwarmListener) -> Libp2pSwarm:
         """Joins libp2p with this node's identity, and listens."""
         from mycel._native import identity
         from mycel.swarm.libp2p import Libp2pSwarm
@@ -170,9 +173,7 @@ def run(
         return _complain(options, error)
     try:
         _run_loop(serve(program))
-    except (*EXPECTED, RoleFault) as error:
-        return _complain(options, error)
-    except OSError as error:
+    except (*EXPECTED, RoleFault, OSError) as error:
         return _complain(options, error)
     finally:
         program.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -106,13 +107,12 @@ async def _serve(program: Program, port: int | None) -> None:
         bound.close()
 
 
-async def _start_api(program: Program, backend: SchedulerBackend, bound: object) -> ApiServer:
-    import socket
-
+async def _start_api(
+    program: Program, backend: SchedulerBackend, bound: socket.socket
+) -> ApiServer:
     from mycel.api.hot import Limits
     from mycel.api.server import serve
 
-    assert isinstance(bound, socket.socket)
     token = load_or_create_api_token(program.home.token_path)
     limits = Limits(request_bytes=program.configuration.scheduler.api.max_request_size)
     return await serve(backend, token, bound, limits)

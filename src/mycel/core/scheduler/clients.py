@@ -23,6 +23,7 @@ from mycel.core.identifiers import JobId, JobNumber, RequestId, task_id
 from mycel.core.jobs import Block, Job, Specification, TaskKey, task_key
 from mycel.core.journal import BlockAppended, JobClosed, JobOpened
 from mycel.core.matching import obstacle
+from mycel.core.states import JobState
 from mycel.core.views import BatchView, SubmittedView, TaskIsOver
 from mycel.core.work import shape_of
 
@@ -223,7 +224,9 @@ class Clients:
         if job is None:
             return
         if job.state is not None:
-            self._state.reply(event.request, job_view(job))
+            over = Conflict(f"job {job.id} has {job.state}: there is nothing left to cancel")
+            cancelled = job.state is JobState.CANCELLED
+            self._state.reply(event.request, job_view(job) if cancelled else over)
             return
         if not job.closed:
             self._close(job, now)
