@@ -1,0 +1,141 @@
+"""The turn: frames before time, one commit, one timer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mycel.core.effects import Effect, Note, Record
+from mycel.core.events import Event, LinkUp, Tick, WallClock
+from mycel.core.identifiers import JobNumber, PeerId
+from mycel.core.journal import Entry, JobClosed
+from mycel.node.runtime import Done, Runtime
+from tests.simulation.time import ProcessClock, VirtualClock
+
+
+class Script:
+    """A machine that notes what it is told and does what the test says."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, float]] = []
+        self.wake_at: float | None = None
+        self.effects: list[Effect] = []
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        if not isinstance(event, WallClock):
+            self.told.append((type(event).__name__, now))
+        if isinstance(event, Tick):
+            self.wake_at = None
+        effects, self.effects = self.effects, []
+        return effects
+
+
+class Disk:
+    def __init__(self) -> None:
+        self.groups: list[list[Entry]] = []
+        self.done: list[Done] = []
+
+    def commit(self, entries: Sequence[Entry], done: Done) -> None:
+        self.groups.append(list(entries))
+        self.done.append(done)
+
+
+class Stage:
+    def __init__(self, *, patient: bool = False) -> None:
+        self.world = VirtualClock()
+        self.clock = ProcessClock(self.world, 0.0)
+        self.machine = Script()
+        self.disk = Disk()
+        self.left: list[str] = []
+        self.failures: list[BaseException] = []
+        self.runtime = Runtime(
+            self.machine,
+            self.clock,
+            self.disk,
+            {Note: lambda note: self.left.append(note.event)},
+            self.failures.append,
+            patient=patient,
+        )
+
+    def tell(self, name: str = "peer") -> None:
+        self.runtime.post(LinkUp(PeerId(name)))
+
+    def run(self, seconds: float = 0.0) -> None:
+        self.world.run_until(self.world.now() + seconds + 1e-6)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.machine.told]
+
+
+def record(number: int) -> Record:
+    return Record([JobClosed(JobNumber(number))])
+
+
+def test_what_arrives_together_shares_one_commit() -> None:
+    stage = Stage()
+    stage.machine.effects = [record(1), Note("first", {})]
+    stage.tell("a")
+    stage.tell("b")
+    stage.run()
+    assert stage.left == []
+    assert len(stage.disk.groups) == 1
+    stage.disk.done.pop()(None)
+    assert stage.left == ["first"]
+
+
+def test_what_comes_during_a_commit_goes_into_the_next() -> None:
+    stage = Stage()
+    for number in (1, 2, 3):
+        stage.machine.effects = [record(number), Note(str(number), {})]
+        stage.tell()
+        stage.run()
+    assert len(stage.disk.groups) == 1
+    stage.disk.done.pop(0)(None)
+    assert stage.left == ["1"]
+    assert [entry.job for entry in stage.disk.groups[1]] == [2, 3]  # type: ignore[union-attr]
+    stage.disk.done.pop(0)(None)
+    assert stage.left == ["1", "2", "3"]
+
+
+def test_frames_are_handled_before_time() -> None:
+    stage = Stage()
+    stage.machine.wake_at = stage.clock.now()
+    stage.tell()
+    stage.run()
+    assert stage.names == ["LinkUp", "Tick"]
+
+
+def test_time_is_told_when_it_comes_and_not_before() -> None:
+    stage = Stage()
+    stage.machine.wake_at = stage.clock.now() + 5.0
+    stage.tell()
+    stage.run(4.9)
+    assert stage.names == ["LinkUp"]
+    stage.run(0.2)
+    assert stage.names == ["LinkUp", "Tick"]
+
+
+def test_after_a_long_absence_the_network_speaks_first() -> None:
+    stage = Stage(patient=True)
+    stage.machine.wake_at = stage.clock.now() + 1.0
+    stage.tell()
+    stage.run()
+    stage.clock.is_frozen = True
+    stage.run(30.0)
+    stage.clock.thaw()
+    stage.clock.call_at(stage.clock.now() + 0.1, stage.tell)
+    stage.run(1.0)
+    assert stage.names == ["LinkUp", "LinkUp", "Tick"]
+
+
+def test_a_failed_commit_ends_everything() -> None:
+    stage = Stage()
+    stage.machine.effects = [record(1), Note("never", {})]
+    stage.tell()
+    stage.run()
+    stage.disk.done.pop()(OSError("the disk is full"))
+    assert [str(error) for error in stage.failures] == ["the disk is full"]
+    stage.tell()
+    stage.run()
+    assert stage.left == []
+    assert stage.names == ["LinkUp"]

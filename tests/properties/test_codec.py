@@ -1,0 +1,67 @@
+"""Messages survive the wire, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mycel.core import messages
+from mycel.core.messages import ControlMessage, Message, Outcome, WorkMessage
+from mycel.wire import codec
+
+NUMBERS = st.integers(0, 2**63 - 1)
+SECONDS = st.floats(allow_nan=False, allow_infinity=False)
+st.register_type_strategy(int, NUMBERS)
+st.register_type_strategy(float, SECONDS)
+
+work_messages = st.one_of(*(st.from_type(kind) for kind in get_args(WorkMessage)))
+control_messages = st.one_of(*(st.from_type(kind) for kind in get_args(ControlMessage)))
+
+
+@settings(max_examples=60)
+@given(work_messages)
+def test_work_messages_come_back_as_they_were(message: Any) -> None:
+    assert codec.decode_work(codec.encode(message)) == message
+
+
+@settings(max_examples=40)
+@given(control_messages)
+def test_control_messages_come_back_as_they_were(message: Any) -> None:
+    assert codec.decode_control(codec.encode(message)) == message
+
+
+@settings(max_examples=20)
+@given(st.from_type(Outcome))
+def test_outcomes_come_back_from_disk(outcome: Outcome) -> None:
+    assert codec.decode_outcome(codec.encode_outcome(outcome)) == outcome
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_refused_or_harmless(noise: bytes) -> None:
+    for decode in (codec.decode_work, codec.decode_control, codec.decode_announcement):
+        try:
+            message = decode(noise)
+        except codec.MalformedFrame:
+            continue
+        assert isinstance(message, Message)
+
+
+def test_a_later_version_may_add_fields_at_the_end() -> None:
+    longer = msgspec.msgpack.encode(["release", 7, 2, "a field of tomorrow"])
+    message = codec.decode_work(longer)
+    assert isinstance(message, messages.Release)
+    assert (message.lease, message.slots) == (7, 2)
+
+
+def test_an_unknown_message_is_refused() -> None:
+    with pytest.raises(codec.MalformedFrame, match="tomorrow"):
+        codec.decode_work(msgspec.msgpack.encode(["tomorrow", 1]))
+
+
+def test_gossip_over_the_limit_is_refused() -> None:
+    with pytest.raises(codec.MalformedFrame, match="limit"):
+        codec.decode_announcement(b"x" * (64 * 1024 + 1))
