@@ -33,6 +33,7 @@ from mycel.roles.protocols import PROTOCOLS
 from mycel.roles.scheduling import SchedulerNode
 from mycel.roles.working import WorkerNode
 from mycel.store.memory import MemoryStore
+from mycel.store.spool import MemorySpool
 from mycel.swarm.memory import MemoryNetwork, MemorySwarm
 
 from .history import Execution, History
@@ -93,30 +94,6 @@ class ProcessJournal:
         self._store.commit(entries, on_disk)
 
     def close(self) -> None: ...
-
-
-class MemorySpool:
-    """The worker's disk: it outlives the worker."""
-
-    def __init__(self) -> None:
-        self._boot = 0
-        self._records: dict[tuple[str, int], bytes] = {}
-
-    def raise_boot(self) -> int:
-        self._boot += 1
-        return self._boot
-
-    def load(self) -> list[tuple[str, int, bytes]]:
-        return [(peer, attempt, data) for (peer, attempt), data in self._records.items()]
-
-    def keep(self, records: list[tuple[str, int, bytes]]) -> list[tuple[str, int, bytes]]:
-        for peer, attempt, data in records:
-            self._records[peer, attempt] = data
-        return []
-
-    def drop(self, scheduler: str, attempts: list[int]) -> None:
-        for attempt in attempts:
-            self._records.pop((scheduler, attempt), None)
 
 
 class Process:

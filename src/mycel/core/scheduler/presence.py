@@ -29,6 +29,11 @@ class Presence:
 
     def registered(self, peer: PeerId, register: Register, arrived_at: float, now: float) -> None:
         state = self._state
+        if register.version != WIRE_VERSION:
+            reason = f"it speaks version {register.version}, this scheduler {WIRE_VERSION}"
+            state.note("worker_refused", peer=peer, name=register.name, reason=reason)
+            state.emit(Hangup(peer, reason))
+            return
         worker = state.workers.get(peer)
         if worker is None:
             worker = state.workers[peer] = Worker(peer, WorkerState.EXPECTED)
