@@ -340,8 +340,9 @@ class Assigning:
         state.advance(job)
         for request in state.job_waiters.pop(job.number, ()):
             state.reply(request, job_view(job))
-        state.ended_jobs.append(job)
-        state.timers.set(("prune", None), now)
+        state.has_ended(job)
+        if state.ended_tasks > state.settings.retention_tasks:
+            state.timers.set(("prune", None), now)
 
     def _remove(self, attempt: Attempt, step: AttemptStep, task_step: TaskStep, now: float) -> None:
         """Out of the tables, with its new state: nothing of it is accepted from now on."""

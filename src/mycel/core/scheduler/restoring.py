@@ -59,7 +59,7 @@ class Restoring:
             _restore_block(state.jobs[stored_block.appended.job], stored_block)
         for job in state.jobs.values():
             if job.state is not None:
-                state.ended_jobs.append(job)
+                state.has_ended(job)
                 continue
             queue = state.queue_of(job.shape)
             for block in job.blocks:
@@ -73,8 +73,7 @@ class Restoring:
         state.succeeded = restored.tasks_succeeded
         state.failed = restored.tasks_failed
         state.cancelled = restored.tasks_cancelled
-        if state.ended_jobs:
-            state.timers.set(("prune", None), 0.0)
+        state.timers.set(("prune", None), 0.0)
 
 
 def _job_from(stored: StoredJob, specification: Specification) -> Job:

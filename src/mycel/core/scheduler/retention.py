@@ -24,11 +24,11 @@ class Retention:
             return
         oldest = state.ended_jobs[0]
         age = state.unix(now) - (oldest.ended_at or 0.0)
-        # Counting from the newest would walk all of them: the total is kept by the jobs' sum.
-        kept = sum(job.count for job in state.ended_jobs)
-        if age <= state.settings.retention_seconds and kept <= state.settings.retention_tasks:
+        limits = state.settings
+        if age <= limits.retention_seconds and state.ended_tasks <= limits.retention_tasks:
             return
         state.ended_jobs.popleft()
+        state.ended_tasks -= oldest.count
         del state.jobs[oldest.number], state.job_ids[oldest.id]
         if state.idempotency_keys.get(oldest.idempotency_key) is oldest:
             del state.idempotency_keys[oldest.idempotency_key]

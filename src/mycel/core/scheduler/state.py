@@ -65,6 +65,8 @@ class State:
         self.job_waiters: dict[JobNumber, list[RequestId]] = {}
         self.ended_jobs: deque[Job] = deque()
         """In the order in which they ended: the oldest are pruned first."""
+        self.ended_tasks = 0
+        """How many tasks they have together."""
 
         self.succeeded = 0
         self.failed = 0
@@ -99,6 +101,11 @@ class State:
         if len(self._specifications) > SPECIFICATIONS_MAX:
             self._specifications.clear()
         return self._specifications.setdefault(specification, specification)
+
+    def has_ended(self, job: Job) -> None:
+        """From now on it is kept only until it is pruned."""
+        self.ended_jobs.append(job)
+        self.ended_tasks += job.count
 
     # Effects
 
