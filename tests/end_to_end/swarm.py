@@ -30,9 +30,7 @@ LOOK_SECONDS: Final = 0.02
 _Found = TypeVar("_Found")
 
 
-def eventually(
-    look: Callable[[], _Found], what: str, seconds: float = DEADLINE_SECONDS
-) -> _Found:
+def eventually(look: Callable[[], _Found], what: str, seconds: float = DEADLINE_SECONDS) -> _Found:
     """The first true thing that `look` sees; what it saw last is in the failure."""
     ends_at = time.monotonic() + seconds
     while True:
@@ -68,7 +66,11 @@ def processes_of(home: Path) -> dict[int, str]:
             continue
         with contextlib.suppress(OSError):
             arguments = (entry / "cmdline").read_bytes()
-            texts = [arguments, (entry / "environ").read_bytes(), os.fsencode(os.readlink(entry / "cwd"))]
+            texts = [
+                arguments,
+                (entry / "environ").read_bytes(),
+                os.fsencode((entry / "cwd").readlink()),
+            ]
             if is_alive(int(entry.name)) and any(mark in text for text in texts):
                 found[int(entry.name)] = arguments.replace(b"\0", b" ").decode(errors="replace")
     return found
@@ -210,6 +212,10 @@ class Swarm:
         found = [one for one in self.client.workers() if one.name == name]
         assert found, f"{name} is not among the workers"
         return found[0]
+
+    def worker_state(self, name: str) -> str:
+        """Empty for one that the scheduler does not know."""
+        return next((one.state for one in self.client.workers() if one.name == name), "")
 
     def name_of(self, peer: str | None) -> str:
         names = {one.peer_id: one.name for one in self.client.workers()}

@@ -129,9 +129,7 @@ def test_a_corrupt_spool(make_swarm: SwarmMaker) -> None:
         ("[scheduler]\ntask_timeout = 'long'\n", 2, "task_timeout"),
     ],
 )
-def test_a_mistake_in_the_settings(
-    make_swarm: SwarmMaker, text: str, line: int, key: str
-) -> None:
+def test_a_mistake_in_the_settings(make_swarm: SwarmMaker, text: str, line: int, key: str) -> None:
     swarm = make_swarm(text)
     said = refused(swarm)
     assert str(swarm.home / "mycel.toml") in said

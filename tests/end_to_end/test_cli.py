@@ -151,7 +151,10 @@ def test_explain_and_cancel(swarm: Swarm) -> None:
     refused = swarm.mycel("cancel", done)
     assert refused.code == 1
     assert "succeeded" in refused.err
-    assert "ended" in swarm.mycel("explain", done).out or "succeeded" in swarm.mycel("explain", done).out
+    assert (
+        "ended" in swarm.mycel("explain", done).out
+        or "succeeded" in swarm.mycel("explain", done).out
+    )
 
 
 def test_cancel_a_whole_job(swarm: Swarm) -> None:

@@ -62,7 +62,9 @@ def test_a_missing_role_comes_back_as_the_same_node(make_swarm: SwarmMaker) -> N
 def test_down_leaves_no_process_and_no_port(make_swarm: SwarmMaker, tmp_path: Path) -> None:
     swarm = make_swarm()
     swarm.up(workers=2)
-    swarm.client.submit(python="tests.end_to_end.workload:grow_a_tree", arguments=[str(tmp_path), "t"])
+    swarm.client.submit(
+        python="tests.end_to_end.workload:grow_a_tree", arguments=[str(tmp_path), "t"]
+    )
     swarm.client.submit(command=["sleep", "600"])
     swarm.client.submit(command=["sh", "-c", "trap '' TERM; sleep 600 & wait; sleep 600"])
     eventually(lambda: (tmp_path / "t.grandchild").exists(), "the tree has grown")

@@ -21,6 +21,7 @@ SUBMISSION_SECONDS: Final = 0.008
 RERUN_SECONDS: Final = 5.0
 PATIENCE_SECONDS: Final = 30.0
 
+
 class SchedulerKill:
     def __init__(self, at: float, out: int, queued: int, up_seconds: float) -> None:
         self.at = at
@@ -99,5 +100,6 @@ def kill_worker(swarm: Swarm, chance: random.Random, log: Path, load: Load) -> W
 
 
 def _rerun(executions: list[Execution], lost: Execution) -> Execution | None:
-    later = executions[executions.index(lost) + 1 :] if lost in executions else []
-    return next((one for one in later if one.worker != lost.worker), None)
+    """By the nonce: an interpreter may outlive its worker by a moment, and finish."""
+    place = next(place for place, one in enumerate(executions) if one.nonce == lost.nonce)
+    return next((one for one in executions[place + 1 :] if one.worker != lost.worker), None)

@@ -204,9 +204,7 @@ class Soak:
 
     def _simulate(self) -> None:
         command = [sys.executable, "-m", "tests.simulation", "--seeds", str(self.seeds)]
-        done = subprocess.run(
-            command, cwd=REPOSITORY, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
         lines = (done.stdout + done.stderr).splitlines()
         for line in lines:
             self.say(f"       {line}")

@@ -99,7 +99,9 @@ def judge(
             if row is None:
                 verdict.complaints.append(f"{task} is lost: the journal has no end of it")
                 continue
-            _judge_task(task, row, executions.get(task, []), ends[task], load, worker_kills, verdict)
+            _judge_task(
+                task, row, executions.get(task, []), ends[task], load, worker_kills, verdict
+            )
             committed = _committed(row, executions.get(task, []))
             for one in executions.get(task, []):
                 met = [at for at in scheduler_kills if one.began < at < (one.computed or one.began)]
@@ -151,9 +153,7 @@ def _read_api(load: Load, client: Client, verdict: Verdict) -> dict[str, Any]:
     return shown
 
 
-def _compare_api(
-    rows: dict[str, Row], shown: dict[str, Any], load: Load, verdict: Verdict
-) -> None:
+def _compare_api(rows: dict[str, Row], shown: dict[str, Any], load: Load, verdict: Verdict) -> None:
     for task, row in rows.items():
         value = json.loads(row.value) if row.value else None
         if task not in shown or shown[task][:2] != (row.state, value):
@@ -163,7 +163,9 @@ def _compare_api(
             verdict.complaints.append(f"{task} was shown as {early}, and is {shown.get(task)}")
     for task in load.cancelled:
         if task in rows and rows[task].state != "cancelled":
-            verdict.complaints.append(f"{task} was cancelled for the client, and {rows[task].state}")
+            verdict.complaints.append(
+                f"{task} was cancelled for the client, and {rows[task].state}"
+            )
 
 
 def _committed(row: Row, executions: list[Execution]) -> Execution | None:

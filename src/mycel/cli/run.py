@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+from types import FrameType
 from typing import Any, Final
 
 from mycel.client import Client, Task
@@ -79,12 +81,14 @@ def _run(client: Client, options: argparse.Namespace, body: dict[str, Any]) -> i
         task = client.submit(**body)
         print_json({"id": task.id, "job_id": task.job_id}) if options.json else print(task.id)
         return 0
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     task = client.submit(**body)
     try:
         task = client.wait(task.id)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         _cancel(client, task.id)
-        return INTERRUPTED
+        return 128 + interrupt.args[0] if interrupt.args else INTERRUPTED
     stdout, stderr = client.log(task.id, "stdout"), client.log(task.id, "stderr")
     if options.json:
         answer = client.get(f"/api/v1/tasks/{task.id}")
@@ -97,6 +101,10 @@ def _run(client: Client, options: argparse.Namespace, body: dict[str, Any]) -> i
         sys.stderr.buffer.write(stderr)
         sys.stderr.flush()
     return _exit_code(task)
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(number)
 
 
 def _cancel(client: Client, task_id: str) -> None:
@@ -119,7 +127,7 @@ def _exit_code(task: Task) -> int:
         print(f"mycel: task {task.id} was cancelled", file=sys.stderr)
         return OUR_FAULT
     if attempt is not None and attempt.exit_code:
-        if attempt.error and attempt.exit_code > 126:
+        if attempt.error and attempt.exit_code >= 126:
             print(f"mycel: {attempt.error.splitlines()[0]}", file=sys.stderr)
         return attempt.exit_code
     print(f"mycel: task {task.id} failed: {task.error or 'no reason given'}", file=sys.stderr)

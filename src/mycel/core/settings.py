@@ -41,6 +41,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """An unanswered request for a lease is forgotten."""
     ask_again_seconds: float = 0.5
     """After a no, that worker is not asked again for that shape sooner, unless it has news."""
+    acknowledge_seconds: float = 0.02
+    """Acknowledgements of results are collected for so long: nobody waits for them."""
     careful_seconds: float = 10.0
     """After a worker was lost, its shapes' prefetch is one for so long."""
     retention_seconds: float = 7 * 86400.0
@@ -55,6 +57,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = 15.0
     collect_seconds: float = 0.02
     """Requests that do not fit are collected for so long, and then ranked."""
+    confirm_seconds: float = 0.02
+    """Assignments are confirmed so much later, unless they are through by then: a result says
+    that they have arrived."""
     spool_after_seconds: float = 1.0
     """An outcome unacknowledged for so long goes to disk."""
     prefetch_seconds: float = 0.005

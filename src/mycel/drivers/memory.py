@@ -146,8 +146,8 @@ class MemoryDriver:
         self._at(now + duration, lambda: self._end(running, None))
 
     def _tell_long(self, running: _Running) -> None:
-        state = self._lanes[running.lane]
-        if state.running is not running:
+        state = self._lanes.get(running.lane)
+        if state is None or state.running is not running:
             return
         running.is_long = True
         self._listener.started([(running.run.attempt, running.started_at)])

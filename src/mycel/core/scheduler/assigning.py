@@ -7,6 +7,7 @@ task's current one; everything else is acknowledged and dropped, so that its wor
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -29,6 +30,8 @@ from mycel.core.states import (
 from .state import State
 from .tables import Attempt, Lease, Worker
 from .views import job_view
+
+ACKNOWLEDGED_AT_ONCE: Final = 500
 
 _STEPS = {
     "succeeded": AttemptStep.SUCCEED,
@@ -155,15 +158,28 @@ class Assigning:
         self, worker: Worker, outcomes: Sequence[Outcome], clock_offset: float, now: float
     ) -> None:
         """`clock_offset` turns the worker's clock into the scheduler's."""
-        state = self._state
         acknowledged: list[AttemptId] = []
         for outcome in outcomes:
             attempt = worker.attempts.get(outcome.attempt)
             if attempt is not None and self._is_current(attempt):
                 self._conclude(attempt, outcome, clock_offset, now)
             acknowledged.append(outcome.attempt)
-        if acknowledged:
-            state.send(worker.peer, Acknowledge(acknowledged))
+        self._acknowledge_soon(worker, acknowledged, now)
+
+    def _acknowledge_soon(self, worker: Worker, attempts: list[AttemptId], now: float) -> None:
+        """The worker keeps its results until then, and nobody waits for that."""
+        if not worker.to_acknowledge:
+            due = now + self._state.settings.acknowledge_seconds
+            self._state.timers.set(("acknowledge", worker.peer), due)
+        worker.to_acknowledge += attempts
+        if len(worker.to_acknowledge) >= ACKNOWLEDGED_AT_ONCE:
+            self.acknowledge(worker, now)
+
+    def acknowledge(self, worker: Worker, now: float) -> None:
+        """Leaves after the commit of what it acknowledges, as everything does."""
+        attempts, worker.to_acknowledge = worker.to_acknowledge, []
+        if attempts:
+            self._state.send(worker.peer, Acknowledge(attempts))
 
     def _is_current(self, attempt: Attempt) -> bool:
         return self._state.current.get(attempt.key) is attempt
@@ -359,6 +375,7 @@ class Assigning:
             lease.queue.live -= 1
             if lease.outstanding == 0:
                 lease.idle_since = now
+                lease.unaccepted.clear()
             state.touch(lease.queue)
 
     def _journal_end(

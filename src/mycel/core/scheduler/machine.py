@@ -109,6 +109,7 @@ class Scheduler:
             "yield": self._for_lease(self._leasing.consider_yielding),
             "request": self._request_due,
             "ask": self._ask_due,
+            "acknowledge": self._for_worker(self._assigning.acknowledge),
             "dial": self._for_worker(self._presence.dial_again),
             "away": self._for_worker(self._presence.away_too_long),
             "prune": self._retention.prune,

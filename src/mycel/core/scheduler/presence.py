@@ -189,6 +189,7 @@ class Presence:
         state = self._state
         worker.step(WorkerStep.LOSE_LINK)
         worker.missed = 0
+        worker.to_acknowledge.clear()  # what it still has, it will list again
         for asked in list(worker.asked.values()):
             self._leasing.forget_request(asked.request)
         for lease in worker.leases.values():

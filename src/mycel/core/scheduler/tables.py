@@ -151,6 +151,7 @@ class Worker:
         self.leases: dict[LeaseId, Lease] = {}
         self.attempts: dict[AttemptId, Attempt] = {}
         """In the order in which they were sent: those in front may have started."""
+        self.to_acknowledge: list[AttemptId] = []
         self.asked: dict[Shape, Asked] = {}
         self.ask_after: dict[Shape, float] = {}
         self.obstacles: dict[Shape, str | None] = {}

@@ -135,6 +135,8 @@ class WorkerMachine:
                 grant = self.grants.get(key)  # type: ignore[call-overload]
                 if grant is not None and grant.is_open:
                     self._granted.end(grant, GrantStep.EXPIRE, "it was not renewed")
+            elif kind == "confirm":
+                self._running.confirm()
             elif kind == "spool":
                 self._outcomes.keep_late(now)
             else:

@@ -32,6 +32,7 @@ class Running:
         self._outcomes = outcomes
         self._digest = digest
         self._runs = 0
+        self._unconfirmed: list[tuple[Grant, AttemptId, int]] = []
 
     def assign(self, peer: PeerId, message: messages.Assign, now: float) -> None:
         first = message.bundles[0].first
@@ -43,8 +44,20 @@ class Running:
             return
         for bundle in message.bundles:
             self._hold(grant, bundle)
-        self._machine.send(peer, messages.Accepted(message.lease, first, count))
         self._feed(grant)
+        if not self._unconfirmed:
+            due = now + self._machine.settings.confirm_seconds
+            self._machine.watch("confirm", None, due)
+        self._unconfirmed.append((grant, first, count))
+
+    def confirm(self) -> None:
+        """Says that assignments have arrived, where nothing that they led to has said so."""
+        unconfirmed, self._unconfirmed = self._unconfirmed, []
+        for grant, first, count in unconfirmed:
+            held = self._machine.scheduler(grant.scheduler).held
+            if any(AttemptId(number) in held for number in range(first, first + count)):
+                accepted = messages.Accepted(grant.id, first, count)
+                self._machine.send(grant.scheduler, accepted)
 
     def _hold(self, grant: Grant, bundle: messages.Bundle) -> None:
         arguments = bundle.arguments or [b""] * len(bundle.indices)
