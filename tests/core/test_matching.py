@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.core.matching import has_room, obstacle, version_satisfies
+from mycel.core.matching import all_obstacles, has_room, obstacle, version_satisfies
 from mycel.core.resources import Capabilities, Gpu, GpuRequirement, Ledger, Requirements
 from mycel.core.work import Shape
 
@@ -56,6 +56,15 @@ def test_a_model_that_nobody_serves_is_named() -> None:
     assert obstacle(Shape("model", model="llama"), WORKER) == (
         "needs the driver model, it has process, python"
     )
+
+
+def test_everything_that_is_missing_can_be_told() -> None:
+    wanted = Requirements(min_memory=16_000_000_000, gpus=GpuRequirement(count=2.0))
+    assert all_obstacles(Shape("model", wanted, model="gemma"), WORKER) == [
+        "needs 16 GB of memory, it has 8 GB",
+        "needs 2 GPU, 1 of its 1 GPUs fit",
+        "needs the model gemma, it serves llama",
+    ]
 
 
 def test_a_driver_that_is_missing_is_named() -> None:

@@ -13,13 +13,14 @@ PROBLEMS: Final = {
     401: "The token is missing or wrong",
     404: "There is no such thing",
     409: "It contradicts what is already there",
+    408: "The body did not arrive in time",
     413: "The body is too large",
     415: "The body is not JSON by its media type",
     422: "Well-formed, and wrong; `path` says where",
     429: "A limit is reached for now; see Retry-After",
     503: "The scheduler is stopping",
 }
-_BODY: Final = (400, 413, 415)
+_BODY: Final = (400, 408, 413, 415)
 
 
 class Route(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -13,6 +14,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 WAIT_SECONDS_MAX: Final = 60.0
+BODY_SECONDS: Final = 30.0
+"""A request must be there after so long; one that stops in the middle is not kept."""
 DRAIN_BYTES_MAX: Final = 64 << 20
 """Of a body that is too large so much is read and dropped before the answer: who is still
 writing when the connection closes may never see it."""
@@ -36,30 +39,36 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     """The whole body; refused when it is longer than `limit`, whatever its header says."""
     declared = header(scope, b"content-length")
-    if declared is not None and int(declared) > limit:
-        if header(scope, b"expect") is None:
-            await _drain(receive)
+    declared_too_long = declared is not None and int(declared) > limit
+    if declared_too_long and header(scope, b"expect") is not None:
         raise _too_large(limit)
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise Gone
-    body: bytes = message.get("body", b"")
-    if message.get("more_body"):
-        parts, size = [body], len(body)
-        while message.get("more_body"):
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise Gone
-            part = message.get("body", b"")
-            size += len(part)
-            if size > limit:
-                await _drain(receive, message)
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            if declared_too_long:
+                await _drain(receive)
                 raise _too_large(limit)
-            parts.append(part)
-        body = b"".join(parts)
-    if len(body) > limit:
-        raise _too_large(limit)
-    return body
+            return await _whole_body(receive, limit)
+    except TimeoutError:
+        detail = f"the body did not arrive within {BODY_SECONDS:g} s"
+        raise Problem(408, detail, headers=[(b"connection", b"close")]) from None
+
+
+async def _whole_body(receive: Receive, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        part: bytes = message.get("body", b"")
+        more = message.get("more_body", False)
+        size += len(part)
+        if size > limit:
+            await _drain(receive, message)
+            raise _too_large(limit)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def _drain(receive: Receive, message: MutableMapping[str, Any] | None = None) -> None:

@@ -7,6 +7,7 @@ status  title
 404     Not found
 405     Method not allowed
 409     Conflict                 with what is already there
+408     Request too slow
 413     Request too large
 415     Unsupported media type
 422     Unprocessable            well-formed, and wrong: `path` says where
@@ -35,6 +36,7 @@ TITLES: Final = {
     404: "Not found",
     405: "Method not allowed",
     409: "Conflict",
+    408: "Request too slow",
     413: "Request too large",
     415: "Unsupported media type",
     422: "Unprocessable",

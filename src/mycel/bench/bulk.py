@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from mycel.cli import local_swarm
 from mycel.cli.errors import CommandError
 from mycel.cli.local_swarm import Running
 from mycel.client import Client, Result
 
+from . import swarms
 from .tasks import expected
 
 NOOP = {"python": "mycel.bench.tasks:noop"}
@@ -77,7 +77,7 @@ def check_survival(running: Running, told: Bulk) -> None:
             f"{len(told.results)} results were acknowledged before the scheduler was killed, and "
             f"{rows} are in its journal"
         )
-    again, _ = local_swarm.up(running.home)
+    again = swarms.start(Path(running.home))
     with again.client() as client:
         after = list(client.results(told.job_id, follow=False))
     if _by_index(after) != _by_index(told.results):

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Final
-
-import msgspec
 
 from mycel.cli import local_swarm
 from mycel.cli.errors import CommandError
 from mycel.cli.local_swarm import Running
 from mycel.client import Client
 
+from . import swarms
 from .tasks import expected
-
-START_SECONDS_MAX: Final = 60.0
 
 
 def round_trips_ms(client: Client, warm_up: int, count: int) -> list[float]:
@@ -41,20 +35,9 @@ def first_result(home: Path, number: int) -> tuple[float, Running]:
     to the value of a first task. The swarm stays up."""
     local_swarm.down(home)
     began = time.perf_counter()
-    running = _up_by_command(home)
+    running = swarms.start(home)
     with running.client() as client:
         value = client.run("mycel.bench.tasks:noop", number)
     seconds = time.perf_counter() - began
     _check(value, number)
     return seconds, running
-
-
-def _up_by_command(home: Path) -> Running:
-    command = [sys.executable, "-m", "mycel", "up", "--home", str(home), "--detach", "--json"]
-    # In a session of its own, and waited for even when we are interrupted: killed half-way it
-    # would leave roles that nobody knows of.
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as starting:
-        printed, _ = starting.communicate(timeout=START_SECONDS_MAX)
-    if starting.returncode != 0:
-        raise CommandError(f"'mycel up' on an existing home has failed with {starting.returncode}")
-    return msgspec.json.decode(printed, type=Running)

@@ -3,6 +3,7 @@ so that a sum over processes counts nothing twice."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import psutil
 
 from mycel.cli.errors import CommandError
-from mycel.client import Client
+from mycel.client import Client, Worker
 
 HOLD_SECONDS = 0.3
+JOIN_SECONDS_MAX = 10.0
 QUEUED_LABEL = {"bench": "nobody-has-this"}
 
 
@@ -36,10 +38,9 @@ def family_pss_mb(pids: Iterable[int]) -> float:
 
 def warm_each_worker(client: Client, workers: int) -> None:
     """One task on each worker: as large as a worker, so that no two share one."""
-    names = {worker.peer_id for worker in client.workers()}
-    if len(names) != workers:
-        raise CommandError(f"{len(names)} workers are there, and {workers} were started")
-    cores = min(worker.capabilities["cpu_cores"] for worker in client.workers())
+    there = _await_workers(client, workers)
+    names = {worker.peer_id for worker in there}
+    cores = min(worker.capabilities["cpu_cores"] for worker in there)
     task: dict[str, Any] = {
         "python": "mycel.bench.tasks:hold",
         "requirements": {"cpu_cores": cores},
@@ -48,6 +49,15 @@ def warm_each_worker(client: Client, workers: int) -> None:
     used = {result.worker for result in client.results(job.id)}
     if used != names:
         raise CommandError("tasks as large as a worker did not go to different workers")
+
+
+def _await_workers(client: Client, count: int) -> list[Worker]:
+    ends_at = time.monotonic() + JOIN_SECONDS_MAX
+    while len(there := client.workers()) < count:
+        if time.monotonic() > ends_at:
+            raise CommandError(f"{len(there)} of {count} workers have joined the swarm")
+        time.sleep(0.02)
+    return there
 
 
 def queued_growth_mb(client: Client, scheduler: int, count: int, looked_at: int) -> float:

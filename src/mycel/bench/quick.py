@@ -22,11 +22,10 @@ from mycel.cli import local_swarm
 from mycel.cli.errors import UsageError
 from mycel.cli.output import print_json
 
-from . import bulk, latency, load, memory, places, references
+from . import bulk, latency, load, memory, places, references, swarms
 from .figures import Figures, rounded, show
 from .percentiles import median, percentile
 
-WORKERS: Final = 2
 RUNS: Final = 3
 """Of what is short enough to be run again; the median counts."""
 SETTLE_SECONDS: Final = 1.0
@@ -102,9 +101,9 @@ def _memory(folder: Path, sizes: Sizes) -> dict[str, float]:
     """In a swarm that has done nothing else: what was freed before would hide growth."""
     _say("memory of an idle swarm")
     home = folder / "small"
-    running, _ = local_swarm.up(home, WORKERS, 0)
+    running = swarms.create(home)
     with running.client() as client:
-        memory.warm_each_worker(client, WORKERS)
+        memory.warm_each_worker(client, swarms.WORKERS)
         time.sleep(SETTLE_SECONDS)
         idle = memory.family_pss_mb(running.pids.values())
         _say(f"memory of {sizes.queued:,} queued tasks")
@@ -117,11 +116,11 @@ def _memory(folder: Path, sizes: Sizes) -> dict[str, float]:
 def _speed(folder: Path, sizes: Sizes) -> dict[str, float]:
     _say("from 'mycel up' to a first result")
     home = folder / "speed"
-    local_swarm.up(home, WORKERS, 0)  # from now on the home exists
+    swarms.create(home)  # from now on the home exists
     starts = [latency.first_result(home, number) for number in range(RUNS)]
     running = starts[-1][1]
     with running.client() as client:
-        memory.warm_each_worker(client, WORKERS)
+        memory.warm_each_worker(client, swarms.WORKERS)
         _say(f"{sizes.samples:,} single tasks, one after the other")
         samples = latency.round_trips_ms(client, sizes.warm_up, sizes.samples)
         _say(f"{sizes.singles:,} single tasks over {load.CONNECTIONS} connections")

@@ -5,7 +5,7 @@ Filter, then order. The reasons are made for people: they name what is asked and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from .resources import Capabilities, Free, GpuRequirement, Requirements, millis, slots_that_fit
 from .work import Shape
@@ -14,12 +14,21 @@ Check = Callable[[Shape, Capabilities], str | None]
 
 
 def obstacle(shape: Shape, capabilities: Capabilities) -> str | None:
-    """Why a worker with these capabilities can never run this shape; None if it can."""
+    """The first reason why a worker with these capabilities can never run this shape; None if
+    it can."""
+    return next(_reasons(shape, capabilities), None)
+
+
+def all_obstacles(shape: Shape, capabilities: Capabilities) -> list[str]:
+    """Everything that is missing, so that nobody mends one thing to be told of the next."""
+    return list(_reasons(shape, capabilities))
+
+
+def _reasons(shape: Shape, capabilities: Capabilities) -> Iterator[str]:
     for check in _CHECKS:
         reason = check(shape, capabilities)
         if reason is not None:
-            return reason
-    return None
+            yield reason
 
 
 def has_room(requirements: Requirements, capabilities: Capabilities, free: Free) -> bool:
@@ -133,7 +142,6 @@ def _lacks_software(shape: Shape, has: Capabilities) -> str | None:
 
 
 _CHECKS: tuple[Check, ...] = (
-    _lacks_driver,
     _lacks_memory,
     _lacks_gpus,
     _lacks_cores,
@@ -142,6 +150,7 @@ _CHECKS: tuple[Check, ...] = (
     _lacks_place,
     _lacks_label,
     _lacks_software,
+    _lacks_driver,
 )
 
 

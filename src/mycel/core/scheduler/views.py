@@ -15,7 +15,7 @@ from mycel.core.events import (
 )
 from mycel.core.identifiers import JobId, task_id
 from mycel.core.jobs import Block, Job, TaskKey, task_key
-from mycel.core.matching import has_room, obstacle
+from mycel.core.matching import all_obstacles, has_room, obstacle
 from mycel.core.states import TaskState, WorkerState
 from mycel.core.views import (
     Explanation,
@@ -208,7 +208,7 @@ class Views:
         return f"workers that can run it are busy; {ahead} is ahead of it"
 
     def _obstacles(self, shape: Shape) -> list[Obstacle]:
-        """For each worker the first thing in the way, the same reasons together."""
+        """For each worker what is in the way, the same reasons together."""
         grouped: dict[tuple[str, bool], list[str]] = {}
         for worker in self._state.workers.values():
             grouped.setdefault(self._in_the_way(shape, worker), []).append(
@@ -224,9 +224,9 @@ class Views:
     def _in_the_way(shape: Shape, worker: Worker) -> tuple[str, bool]:
         if worker.state is WorkerState.EXPECTED:
             return "it has not come back since the scheduler restarted", True
-        reason = obstacle(shape, worker.capabilities)
-        if reason is not None:
-            return reason, False
+        missing = all_obstacles(shape, worker.capabilities)
+        if missing:
+            return "; ".join(missing), False
         if worker.state is WorkerState.SUSPECT:
             return "it has been silent and gets no new work", True
         if worker.state is WorkerState.AWAY:
