@@ -295,10 +295,8 @@ def test_the_explanation_follows_the_workers(make_swarm: SwarmMaker) -> None:
     swarm.up(workers=2)
     task = call(swarm, "POST", "/api/v1/tasks", DOCUMENTED_BODY).json["id"]
     first = reasons(swarm, task)
-    assert first == {
-        "worker-1": "needs the model llama-2-7b, it serves stable-diffusion-xl",
-        "worker-2": "needs the model llama-2-7b, it serves none",
-    }
+    assert "needs the model llama-2-7b, it serves stable-diffusion-xl" in first["worker-1"]
+    assert "needs the model llama-2-7b, it serves none" in first["worker-2"]
     command = swarm.mycel("explain", task)
     assert command.code == 0
     assert all(reason in command.out for reason in first.values())
@@ -321,10 +319,9 @@ def test_a_task_runs_when_a_fitting_worker_joins(make_swarm: SwarmMaker) -> None
     swarm.up(workers=2)
     needs = {"min_memory": 16_000_000_000, "gpu_required": True}
     task = swarm.client.submit(command=["echo", "ran"], requirements=needs).id
-    assert reasons(swarm, task) == {
-        "worker-1": "needs 16 GB of memory, it has 1 GB",
-        "worker-2": "needs a GPU, it has none",
-    }
+    first = reasons(swarm, task)
+    assert "needs 16 GB of memory, it has 1 GB" in first["worker-1"]
+    assert first["worker-2"] == "needs a GPU, it has none"
     fitting = '[worker]\nmemory = "32GB"\n[[worker.gpus]]\nmodel = "A100"\nmemory = "40GB"\n'
     (swarm.home / "mycel.toml").write_text(fitting)
     swarm.up(workers=3)

@@ -20,6 +20,8 @@ from mycel.client import Client, NotFound
 from .load import Load
 
 SHOWN = 10
+LOST_SECONDS = 3.0
+"""No task takes longer: a worker's kill explains only what began so shortly before it."""
 
 
 class Execution(msgspec.Struct):
@@ -99,9 +101,7 @@ def judge(
             if row is None:
                 verdict.complaints.append(f"{task} is lost: the journal has no end of it")
                 continue
-            _judge_task(
-                task, row, executions.get(task, []), ends[task], load, worker_kills, verdict
-            )
+            _judge_task(task, row, executions.get(task, []), ends, load, worker_kills, verdict)
             committed = _committed(row, executions.get(task, []))
             for one in executions.get(task, []):
                 met = [at for at in scheduler_kills if one.began < at < (one.computed or one.began)]
@@ -111,7 +111,9 @@ def judge(
     return verdict
 
 
-def _read_journal(journal: Path, verdict: Verdict) -> tuple[dict[str, Row], Counter[str]]:
+def _read_journal(
+    journal: Path, verdict: Verdict
+) -> tuple[dict[str, Row], Counter[tuple[str, int]]]:
     database = sqlite3.connect(f"file:{journal}?mode=ro", uri=True)
     try:
         broken = database.execute("PRAGMA quick_check").fetchone()[0]
@@ -127,10 +129,10 @@ def _read_journal(journal: Path, verdict: Verdict) -> tuple[dict[str, Row], Coun
                 verdict.complaints.append(f"{task} has two ends in the journal")
             rows[task] = Row(*fields)
         ended = database.execute(
-            "SELECT jobs.id || '.' || task_index FROM ended_attempts "
+            "SELECT jobs.id || '.' || task_index, ended_attempts.number FROM ended_attempts "
             "JOIN jobs ON jobs.number = ended_attempts.job"
         )
-        return rows, Counter(task for (task,) in ended)
+        return rows, Counter((task, number) for task, number in ended)
     finally:
         database.close()
 
@@ -182,7 +184,7 @@ def _judge_task(
     task: str,
     row: Row,
     executions: list[Execution],
-    journalled_ends: int,
+    ends: Counter[tuple[str, int]],
     load: Load,
     worker_kills: list[tuple[str, float]],
     verdict: Verdict,
@@ -211,15 +213,16 @@ def _judge_task(
             )
     wasted = [one for one in executions if one is not committed]
     for execution in wasted:
-        if journalled_ends > 0:
-            journalled_ends -= 1
+        end = (task, execution.number)
+        if ends[end] > 0:
+            ends[end] -= 1
             verdict.by_journal += 1
+        elif row.state == "cancelled" and execution is wasted[-1]:
+            verdict.by_cancellation += 1
         elif any(
-            execution.worker == worker and execution.began < killed_at
+            execution.worker == worker and 0 < killed_at - execution.began < LOST_SECONDS
             for worker, killed_at in worker_kills
         ):
             verdict.by_lost_worker += 1
-        elif row.state == "cancelled" and execution is wasted[-1]:
-            verdict.by_cancellation += 1
         else:
             verdict.complaints.append(f"{task}: nothing explains {execution}; committed: {row}")

@@ -55,7 +55,17 @@ ORDER BY job, task_index, attempt
 """
 
 _ADDRESSES = msgspec.json.Decoder(tuple[str, ...])
-_TOTALS = "SELECT tasks_succeeded, tasks_failed, tasks_cancelled, highest_job FROM meta"
+# The first half of each condition is what lets SQLite count in `results_unsuccessful`.
+_TOTALS = """
+SELECT pruned_failed + (
+        SELECT count(*) FROM results WHERE state <> 'succeeded' AND state = 'failed'),
+    pruned_cancelled + (
+        SELECT count(*) FROM results WHERE state <> 'succeeded' AND state = 'cancelled'),
+    pruned_succeeded + (SELECT count(*) FROM results)
+        - (SELECT count(*) FROM results WHERE state <> 'succeeded'),
+    max(pruned_job, coalesce((SELECT max(number) FROM jobs), 0))
+FROM meta
+"""
 
 
 def restore(connection: sqlite3.Connection) -> Restored:
@@ -67,9 +77,9 @@ def restore(connection: sqlite3.Connection) -> Restored:
             ended_attempts=_attempts(connection),
             leases=_leases(connection),
             last_job=totals[3],
-            tasks_succeeded=totals[0],
-            tasks_failed=totals[1],
-            tasks_cancelled=totals[2],
+            tasks_succeeded=totals[2],
+            tasks_failed=totals[0],
+            tasks_cancelled=totals[1],
         )
 
 

@@ -5,9 +5,12 @@
           └─ ended_attempts  of attempts that left their task unfinished
     leases                   those that have not ended
     pruned_jobs              forgotten jobs of which rows are still to be deleted
-    meta                     one row: boot number, totals, highest numbers
+    meta                     one row: boot number, and what pruning took away: the highest
+                             numbers and how many tasks had ended how
 
-No table has a foreign key: pruning takes a job's row at once and the rest in steps.
+A commit writes whole pages, so a table or index less in it is felt: totals are counted when
+they are asked for, and no index stands where a rule can be checked without one. No table has a
+foreign key: pruning takes a job's row at once and the rest in steps.
 """
 
 from __future__ import annotations
@@ -27,11 +30,11 @@ CREATE TABLE meta (
     only INTEGER PRIMARY KEY CHECK (only = 1),
     swarm TEXT NOT NULL,
     boot INTEGER NOT NULL,
-    last_sequence INTEGER NOT NULL,
-    highest_job INTEGER NOT NULL,
-    tasks_succeeded INTEGER NOT NULL,
-    tasks_failed INTEGER NOT NULL,
-    tasks_cancelled INTEGER NOT NULL
+    pruned_sequence INTEGER NOT NULL,
+    pruned_job INTEGER NOT NULL,
+    pruned_succeeded INTEGER NOT NULL,
+    pruned_failed INTEGER NOT NULL,
+    pruned_cancelled INTEGER NOT NULL
 );
 INSERT INTO meta VALUES (1, '', 0, 0, 0, 0, 0, 0);
 
@@ -60,8 +63,7 @@ CREATE TABLE blocks (
     appended_at REAL NOT NULL,
     arguments BLOB NOT NULL
 );
-CREATE INDEX blocks_by_task ON blocks (job, first, count, owner_epoch);
-CREATE UNIQUE INDEX blocks_by_batch ON blocks (job, batch);
+CREATE UNIQUE INDEX blocks_by_task ON blocks (job, first, count, owner_epoch);
 
 CREATE TABLE results (
     sequence INTEGER PRIMARY KEY,

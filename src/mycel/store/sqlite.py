@@ -202,7 +202,6 @@ class SqliteStore:
         try:
             for group in groups:
                 self._writer.apply(group.entries)
-            self._writer.save_totals()
             self._connection.execute("COMMIT")
         except BaseException:
             self._undo()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import astuple
@@ -64,12 +64,22 @@ _BLOCK_APPENDED: Final = """
 INSERT OR IGNORE INTO blocks (job, batch, first, count, arguments, owner_epoch, appended_at)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
 WHERE EXISTS (SELECT 1 FROM jobs WHERE number = ?1 AND NOT closed AND state = '')
+AND NOT EXISTS (SELECT 1 FROM blocks WHERE job = ?1 AND batch = ?2)
 AND ?3 >= coalesce((
     SELECT first + count FROM blocks WHERE job = ?1 ORDER BY first DESC LIMIT 1), 0)
 """
 
+_PRUNE_RESULTS: Final = """
+DELETE FROM results WHERE sequence IN (SELECT sequence FROM results WHERE job = ? LIMIT ?)
+RETURNING state, sequence
+"""
+
+_COUNT_PRUNED: Final = """
+UPDATE meta SET pruned_succeeded = pruned_succeeded + ?1, pruned_failed = pruned_failed + ?2,
+    pruned_cancelled = pruned_cancelled + ?3, pruned_sequence = max(pruned_sequence, ?4)
+"""
+
 _PRUNE_STEPS: Final = (
-    "DELETE FROM results WHERE sequence IN (SELECT sequence FROM results WHERE job = ? LIMIT ?)",
     "DELETE FROM blocks WHERE number IN (SELECT number FROM blocks WHERE job = ? LIMIT ?)",
     """DELETE FROM ended_attempts WHERE (job, task_index, attempt) IN (
         SELECT job, task_index, attempt FROM ended_attempts WHERE job = ? LIMIT ?)""",
@@ -83,8 +93,7 @@ Row = tuple[Any, ...]
 class EntryWriter:
     """Applies entries within the caller's transaction.
 
-    Owns the totals and the highest numbers: `save_totals` before a COMMIT puts them into the
-    same transaction, `forget` after a ROLLBACK takes them from the database again.
+    Knows the last sequence number; `forget` after a ROLLBACK takes it from the database again.
     `pruning_left` says whether `prune_step` has anything to do.
     """
 
@@ -106,42 +115,38 @@ class EntryWriter:
         self.forget()
 
     def forget(self) -> None:
-        query = """SELECT last_sequence, highest_job,
-            tasks_succeeded, tasks_failed, tasks_cancelled FROM meta"""
-        row = self._connection.execute(query).fetchone()
-        self._last_sequence, self._highest_job = row[:2]
-        self._totals = list(row[2:])
+        query = """SELECT max(pruned_sequence, coalesce((SELECT max(sequence) FROM results), 0))
+            FROM meta"""
+        self._last_sequence: int = self._connection.execute(query).fetchone()[0]
         self.pruning_left = self._any_pruned()
-
-    @property
-    def highest_job(self) -> int:
-        """The highest job number that was ever used, pruned jobs included."""
-        return cast(int, self._highest_job)
 
     def apply(self, entries: Sequence[Entry]) -> None:
         for kind, run in groupby(entries, key=type):
             self._apply[kind](list(run))
 
-    def save_totals(self) -> None:
-        self._connection.execute(
-            """UPDATE meta SET last_sequence = ?, highest_job = ?,
-            tasks_succeeded = ?, tasks_failed = ?, tasks_cancelled = ?""",
-            (self._last_sequence, self._highest_job, *self._totals),
-        )
-
     def prune_step(self, rows_max: int) -> None:
-        """Deletes up to that many rows of forgotten jobs."""
+        """Deletes up to that many rows of forgotten jobs, and keeps count of them."""
         execute = self._connection.execute
         for (job,) in execute("SELECT number FROM pruned_jobs LIMIT ?", (rows_max,)).fetchall():
+            rows_max -= self._prune_results(job, rows_max)
             for statement in _PRUNE_STEPS:
-                rows_max -= execute(statement, (job, rows_max)).rowcount
                 if rows_max <= 0:
                     return
-            execute("DELETE FROM pruned_jobs WHERE number = ?", (job,))
-            rows_max -= 1
+                rows_max -= execute(statement, (job, rows_max)).rowcount
             if rows_max <= 0:
                 return
+            execute("DELETE FROM pruned_jobs WHERE number = ?", (job,))
+            rows_max -= 1
         self.pruning_left = self._any_pruned()
+
+    def _prune_results(self, job: int, rows_max: int) -> int:
+        gone = self._connection.execute(_PRUNE_RESULTS, (job, rows_max)).fetchall()
+        if gone:
+            states = [state for state, _ in gone]
+            counts = [states.count(state) for state in STATES]
+            highest = max(sequence for _, sequence in gone)
+            self._connection.execute(_COUNT_PRUNED, (*counts, highest))
+        return len(gone)
 
     def _any_pruned(self) -> bool:
         query = "SELECT 1 FROM pruned_jobs LIMIT 1"
@@ -158,11 +163,9 @@ class EntryWriter:
         if self._changes(_TASK_ENDED, rows) != len(rows):
             raise self._why_not_ended(run, first)
         self._last_sequence += len(rows)
-        states = [ended.state for ended in run]
-        counts = [states.count(state) for state in STATES]
-        if sum(counts) != len(run):
-            raise RuleBroken(f"a task can end as one of {STATES}, not as one of {set(states)}")
-        self._totals = [total + count for total, count in zip(self._totals, counts, strict=True)]
+        states = {ended.state for ended in run}
+        if not states <= set(STATES):
+            raise RuleBroken(f"a task can end as one of {STATES}, not as one of {states}")
 
     def _why_not_ended(self, run: list[TaskEnded], first: int) -> RuleBroken:
         for sequence, ended in enumerate(run, first):
@@ -201,7 +204,6 @@ class EntryWriter:
     def _open_jobs(self, run: list[JobOpened]) -> None:
         if self._changes(_JOB_OPENED, [astuple(opened) for opened in run]) != len(run):
             raise RuleBroken(f"one of the jobs {[opened.id for opened in run]} exists already")
-        self._highest_job = max(self._highest_job, *(opened.job for opened in run))
 
     def _append_blocks(self, run: list[BlockAppended]) -> None:
         if self._changes(_BLOCK_APPENDED, [astuple(block) for block in run]) != len(run):
@@ -223,6 +225,11 @@ class EntryWriter:
     def _prune_jobs(self, run: list[JobsPruned]) -> None:
         # What is large is deleted later, step by step; without its row a job is invisible.
         rows = [(job,) for pruned in run for job in pruned.jobs]
+        # Not the pruned one's: it need not be the highest, or be there at all.
+        self._connection.execute(
+            """UPDATE meta SET pruned_job =
+            max(pruned_job, coalesce((SELECT max(number) FROM jobs), 0))"""
+        )
         self._connection.executemany(
             "INSERT OR IGNORE INTO pruned_jobs SELECT number FROM jobs WHERE number = ?", rows
         )
