@@ -79,8 +79,10 @@ class _Starting:
 
 def start(home: Home, names: Iterable[str]) -> dict[str, Ready]:
     """Starts all at once and returns when each of them serves; else nothing is left."""
-    starting = [_Starting(home, name) for name in names]
+    starting: list[_Starting] = []
     try:
+        for name in names:
+            starting.append(_Starting(home, name))  # noqa: PERF401 - Ctrl-C may come between two
         return _await_ready(starting)
     except BaseException:
         for one in starting:

@@ -25,6 +25,7 @@ COUNTER_MAX: Final = (1 << COUNTER_BITS) - 1
 BOOT_MAX: Final = (1 << 23) - 1
 
 _ULID_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+_ULID_PAIRS: Final = tuple(one + other for one in _ULID_ALPHABET for other in _ULID_ALPHABET)
 ULID_LENGTH: Final = 26
 
 
@@ -43,8 +44,7 @@ def ulid(milliseconds: int, randomness: bytes) -> JobId:
     """48 bits of time and 80 bits of randomness, in Crockford's base 32."""
     assert len(randomness) == 10
     value = (milliseconds & (1 << 48) - 1) << 80 | int.from_bytes(randomness, "big")
-    digits = [_ULID_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5)]
-    return JobId("".join(digits))
+    return JobId("".join([_ULID_PAIRS[value >> shift & 1023] for shift in range(120, -1, -10)]))
 
 
 def is_job_id(text: str) -> bool:

@@ -64,8 +64,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """An outcome unacknowledged for so long goes to disk."""
     prefetch_seconds: float = 0.005
     """So much work waits in each lane."""
-    prefetch_overhead_seconds: float = 30e-6
+    prefetch_overhead_seconds: float = 5e-6
     """What a task costs besides its own duration; bounds the prefetch of no-ops."""
-    prefetch_max: int = 256
+    prefetch_max: int = 1024
     """Per lane."""
     long_seconds: float = 0.05

@@ -68,7 +68,13 @@ class Runtime:
         self._inbox.append(event)
         if not self._turn_is_due and not self._stopped:
             self._turn_is_due = True
-            self._clock.call_at(0.0, self._turn)
+            self._clock.call_at(0.0, self._due)
+
+    def turn_now(self) -> None:
+        """For an adapter that has posted all it had: no need to wait for the loop's next round.
+        Never from inside an effect."""
+        if self._turn_is_due:
+            self._turn()
 
     def stop(self) -> None:
         """No further turns; commits under way finish."""
@@ -78,6 +84,10 @@ class Runtime:
     def is_quiet(self) -> bool:
         """Nothing waits to be handled, committed or performed."""
         return not self._inbox and self._outbox.is_empty
+
+    def _due(self) -> None:
+        if self._turn_is_due:  # else somebody took the turn already
+            self._turn()
 
     def _turn(self) -> None:
         self._turn_is_due = False

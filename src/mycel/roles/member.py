@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mycel.core.effects import Dial, Hangup, Note, Send, SendRenewal
-from mycel.core.events import DialFailed, Event
+from mycel.core.events import DialFailed
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import PeerRecord
 from mycel.node.clock import Clock
+from mycel.node.runtime import Runtime
 from mycel.swarm.interface import DialFailure, Stream, Swarm
 
 from .joining import Joining
@@ -28,8 +29,10 @@ class Member:
         roles: tuple[str, ...],
         gateways: tuple[str, ...],
         note: NoteLine,
-        post: Callable[[Event], None],
+        runtime: Runtime,
     ) -> None:
+        post = runtime.post
+        self._turn_now = runtime.turn_now
         self._clock = clock
         self._note = note
         self._post = post
@@ -131,6 +134,7 @@ class Member:
             self._joining.frames(stream, frames)
         else:
             self._links.frames(stream, frames, arrived_at)
+            self._turn_now()
 
     def heartbeat(self, stream: Stream, peer_clock: float, arrived_at: float) -> None:
         self._links.heartbeat(stream, peer_clock, arrived_at)

@@ -65,7 +65,7 @@ class SchedulerNode(Member):
             JobDelayed: clients.delayed,
         }
         self.runtime = Runtime(machine, clock, journal, perform, failed, patient=True)
-        super().__init__(clock, (ROLE,), gateways, note, self.runtime.post)
+        super().__init__(clock, (ROLE,), gateways, note, self.runtime)
         self._journal = journal
         self._topic = schedulers_topic(swarm_name)
         self._announce_seconds = announce_seconds

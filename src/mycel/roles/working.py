@@ -92,7 +92,7 @@ class WorkerNode(Member):
         }
         self._machine = machine
         self.runtime = Runtime(machine, clock, None, perform, failed)
-        super().__init__(clock, (ROLE,), gateways, note, self.runtime.post)
+        super().__init__(clock, (ROLE,), gateways, note, self.runtime)
         self._spool = spool
         self._topic = schedulers_topic(swarm_name)
         self._drivers: dict[str, Driver] = {}
@@ -221,6 +221,7 @@ class WorkerNode(Member):
 
     def finished(self, finished: list[Finished]) -> None:
         self.runtime.post(RunsFinished([_bare_outcome(one) for one in finished]))
+        self.runtime.turn_now()
 
     def returned(self, lane: LaneId, attempts: list[AttemptId]) -> None:
         self.runtime.post(RunsReturned(lane, attempts))
