@@ -8,9 +8,10 @@ import pytest
 from mycel.core.events import Event, HeartbeatReceived, LinkDown, LinkUp, Received, SilenceNoticed
 from mycel.core.identifiers import LeaseId, PeerId, RequestId
 from mycel.core.messages import Offer, Release
-from mycel.roles.links import EARLY_FRAMES_MAX, Links
+from mycel.roles.links import EARLY_FRAMES_MAX, HALF_SECONDS, Links
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL
 from mycel.wire import codec
+from tests.simulation.time import ProcessClock, VirtualClock
 
 PEER = PeerId("peer")
 RELEASE = Release(LeaseId(1), 1)
@@ -37,7 +38,8 @@ class End:
 class Stage:
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.links = Links(self.events.append)
+        self.world = VirtualClock()
+        self.links = Links(ProcessClock(self.world, 0.0), self.events.append)
         self.control = End(CONTROL_PROTOCOL)
         self.work = End(WORK_PROTOCOL)
 
@@ -63,6 +65,19 @@ def test_frames_before_that_wait(stage: Stage) -> None:
     stage.links.frames(stage.work, [codec.encode(RELEASE)], 5.0)
     stage.links.stream_opened(stage.control)
     assert stage.events == [LinkUp(PEER), Received(PEER, RELEASE, 5.0)]
+
+
+def test_half_a_link_is_given_up(stage: Stage) -> None:
+    stage.links.stream_opened(stage.work)
+    stage.world.run_until(stage.world.now() + HALF_SECONDS + 0.1)
+    assert stage.work.is_closed
+    assert not stage.links.is_linked(PEER)
+
+
+def test_a_whole_link_is_not(stage: Stage) -> None:
+    stage.open()
+    stage.world.run_until(stage.world.now() + HALF_SECONDS + 0.1)
+    assert stage.links.is_up(PEER)
 
 
 def test_too_many_of_them_end_it(stage: Stage) -> None:

@@ -19,6 +19,9 @@ class Execution(msgspec.Struct):
     lease: LeaseId
     cores: float
     started_at: float
+    while_waking: bool
+    """Its worker was frozen until this moment: a lane goes on with what it has before the
+    worker itself can tell that the lease is over."""
     ended_at: float | None = None
 
 

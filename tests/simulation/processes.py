@@ -107,6 +107,7 @@ class Process:
         self.offset = random.uniform(-500.0, 500.0)
         self.clock = ProcessClock(world, self.offset)
         self.is_running = False
+        self.thawed_at = -1.0
 
     def start(self) -> None:
         assert not self.is_running
@@ -128,6 +129,7 @@ class Process:
 
     def thaw(self) -> None:
         if self.is_running and self.clock.is_frozen:
+            self.thawed_at = self.world.now()
             self.network.thaw(self.peer)
             self.clock.thaw()
 
@@ -290,6 +292,7 @@ class WorkerProcess(Process):
             lease=held.grant.id,
             cores=held.grant.shape.requirements.cpu_cores,
             started_at=self.world.now(),
+            while_waking=self.world.now() - self.thawed_at < 0.001,
         )
         self.history.executions.append(execution)
         self._running[run.attempt] = execution

@@ -71,8 +71,12 @@ def kill_scheduler(swarm: Swarm, chance: random.Random, load: Load) -> Scheduler
 
 
 def kill_worker(swarm: Swarm, chance: random.Random, log: Path, load: Load) -> WorkerKill:
-    name = chance.choice([one for one in swarm.pids if one.startswith("worker-")])
-    random_moment(swarm, chance)
+    """One that has work: a worker that has only just come back loses nothing."""
+    busy: list[str] = []
+    while not busy:
+        random_moment(swarm, chance)
+        busy = sorted(one.name for one in swarm.client.workers() if one.load.running)
+    name = chance.choice(busy)
     at = swarm.kill(name)
     lost = {
         task: executions[-1]

@@ -19,10 +19,13 @@ from mycel.core.events import (
 )
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import ControlMessage, Load, Offer, Request, Wanted, WorkMessage
+from mycel.node.clock import Clock
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Stream, Swarm
 from mycel.wire import codec
 
 CONTROL_MESSAGES: Final = frozenset({Request, Offer, Wanted, Load})
+HALF_SECONDS: Final = 5.0
+"""A link whose second stream has not come by then is given up."""
 EARLY_FRAMES_MAX: Final = 64
 """Frames of the first stream that may wait for the second to stand."""
 
@@ -46,7 +49,8 @@ class Link:
 
 
 class Links:
-    def __init__(self, post: Callable[[Event], None]) -> None:
+    def __init__(self, clock: Clock, post: Callable[[Event], None]) -> None:
+        self._clock = clock
         self._post = post
         self._links: dict[PeerId, Link] = {}
         self._opening: set[PeerId] = set()
@@ -91,12 +95,22 @@ class Links:
             link = None
         if link is None:
             link = self._links[stream.peer] = Link(stream.peer)
+            self._give_up_half(link)
         link.streams[stream.protocol] = stream
         if link.is_up:
             self._post(LinkUp(stream.peer))
             early, link.early = link.early, []
             for waiting, frames, arrived_at in early:
                 self.frames(waiting, frames, arrived_at)
+
+    def _give_up_half(self, link: Link) -> None:
+        """The other stream may have failed, or died before this one stood."""
+
+        def due() -> None:
+            if self._links.get(link.peer) is link and not link.is_up:
+                self.hang_up(link.peer, "only one of its two streams came")
+
+        self._clock.call_at(self._clock.now() + HALF_SECONDS, due)
 
     def stream_failed(self, peer: PeerId, error: str) -> None:
         self._opening.discard(peer)

@@ -37,7 +37,7 @@ class Member:
         self._note = note
         self._post = post
         self._roles = roles
-        self._links = Links(post)
+        self._links = Links(clock, post)
         self._joining = Joining(clock, roles, gateways, self.peer_found)
         self._swarm: Swarm | None = None
         self._connected: dict[PeerId, frozenset[str]] = {}
