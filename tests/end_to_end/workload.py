@@ -63,13 +63,12 @@ def wait_for(folder: str, name: str, gate: str) -> dict[str, Any]:
     return {"pid": os.getpid(), "attempt": int(os.environ["MYCEL_ATTEMPT"]), "name": name}
 
 
-def grow_a_tree(folder: str, name: str, escapes: bool) -> None:
-    """A child, perhaps in a session of its own, which has a child; none ends by itself."""
+def grow_a_tree(folder: str, name: str) -> None:
+    """A child, which has a child; none ends by itself."""
     script = "sleep 600 & echo $! > {0}.grandchild; echo $$ > {0}.child; wait"
     place = Path(folder, name)
     subprocess.Popen(
         ["sh", "-c", script.format(place)],
-        start_new_session=escapes,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
