@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mycel.core.effects import Effect, Note, Record
+from mycel.core.effects import Effect, Note, Record, SendRenewal
 from mycel.core.events import Event, LinkUp, Tick, WallClock
 from mycel.core.identifiers import JobNumber, PeerId
 from mycel.core.journal import Entry, JobClosed
+from mycel.core.messages import Renew
 from mycel.node.runtime import Done, Runtime
 from tests.simulation.time import ProcessClock, VirtualClock
 
@@ -138,4 +139,16 @@ def test_a_failed_commit_ends_everything() -> None:
     stage.tell()
     stage.run()
     assert stage.left == []
+    assert stage.names == ["LinkUp"]
+
+
+def test_a_fault_of_the_machine_ends_everything() -> None:
+    stage = Stage()
+    stage.machine.effects = [Note("before", {}), SendRenewal(PeerId("nobody"), Renew(0.0, []))]
+    stage.tell()
+    stage.run()
+    assert stage.left == ["before"]
+    assert [type(error) for error in stage.failures] == [KeyError], "nobody performs renewals here"
+    stage.tell()
+    stage.run()
     assert stage.names == ["LinkUp"]

@@ -11,6 +11,7 @@ readings of the same clock. Fields are only ever added at the end, with a defaul
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -20,6 +21,9 @@ from .resources import Capabilities, Free
 from .work import Shape, Work
 
 WIRE_VERSION: Final = 1
+MESSAGE_BYTES: Final = 8 << 20
+"""Arguments, or results, that make a message longer than this go into the next one, unless
+one alone is; a frame may be twice as long."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True):
@@ -55,6 +59,12 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     ended_at: float = 0.0
     number: int = 1
 
+    @property
+    def size(self) -> int:
+        """About how long it is on the wire."""
+        parts = (self.value, self.error, self.stdout, self.stderr)
+        return 200 + sum(map(len, parts))
+
 
 class HeldAttempt(msgspec.Struct, frozen=True, array_like=True):
     attempt: AttemptId
@@ -74,7 +84,10 @@ class HeldLease(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Register(Message, frozen=True, tag="register"):
-    """First on every link: who this worker is, and all that it has of this scheduler's."""
+    """First on every link: who this worker is, and all that it has of this scheduler's.
+
+    Outcomes that would make it too long are listed among the attempts, and follow in `Results`.
+    """
 
     version: int
     boot: int
@@ -131,6 +144,20 @@ class LeaseOver(Message, frozen=True, tag="lease_over"):
 
     lease: LeaseId
     reason: str
+
+
+def in_parts(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
+    """Lists that each fit into one message."""
+    part: list[Outcome] = []
+    size = 0
+    for outcome in outcomes:
+        size += outcome.size
+        if part and size > MESSAGE_BYTES:
+            yield part
+            part, size = [], outcome.size
+        part.append(outcome)
+    if part:
+        yield part
 
 
 # Scheduler to worker, on the work stream

@@ -48,7 +48,8 @@ class Runtime:
         *,
         patient: bool = False,
     ) -> None:
-        """`failed` is told of a commit that did not succeed: the process must stop."""
+        """`failed` is told of a commit that did not succeed, or of a fault of the machine: the
+        process must stop."""
         self._machine = machine
         self._clock = clock
         self._journal = journal
@@ -98,15 +99,24 @@ class Runtime:
         if now >= self._next_wall_clock:
             self._next_wall_clock = now + WALL_CLOCK_SECONDS
             events.insert(0, WallClock(self._clock.unix() - now))
+        try:
+            effects = self._handle(events, now)
+        except Exception as error:  # noqa: BLE001 - the edge that owns the machine
+            # What it has done so far is not to be trusted; the journal is.
+            self._fail(error)
+            return
+        self._release(self._outbox.put(effects))
+        self._commit()
+        self._arm(now)
+
+    def _handle(self, events: list[Event], now: float) -> list[Effect]:
         handle = self._machine.handle
         effects: list[Effect] = []
         for event in events:
             effects.extend(handle(event, now))
         if self._is_time(now):
             effects.extend(handle(Tick(), now))
-        self._release(self._outbox.put(effects))
-        self._commit()
-        self._arm(now)
+        return effects
 
     def _is_time(self, now: float) -> bool:
         wake_at = self._machine.wake_at
@@ -135,8 +145,11 @@ class Runtime:
 
     def _release(self, effects: list[Effect]) -> None:
         perform = self._perform
-        for effect in effects:
-            perform[type(effect)](effect)
+        try:
+            for effect in effects:
+                perform[type(effect)](effect)
+        except Exception as error:  # noqa: BLE001 - the edge that owns the effects
+            self._fail(error)
 
     def _commit(self) -> None:
         group = self._outbox.take_group()
@@ -146,8 +159,11 @@ class Runtime:
 
     def _committed(self, error: BaseException | None) -> None:
         if error is not None:
-            self._stopped = True
-            self._failed(error)
+            self._fail(error)
             return
         self._release(self._outbox.committed())
         self._commit()
+
+    def _fail(self, error: BaseException) -> None:
+        self._stopped = True
+        self._failed(error)

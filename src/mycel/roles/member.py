@@ -14,6 +14,7 @@ from mycel.core.identifiers import PeerId
 from mycel.core.messages import PeerRecord
 from mycel.node.clock import Clock
 from mycel.node.runtime import Runtime
+from mycel.swarm.errors import SwarmError
 from mycel.swarm.interface import DialFailure, Stream, Swarm
 
 from .joining import Joining
@@ -79,10 +80,23 @@ class Member:
         if not effect.addresses or self._swarm is None:
             self._post(DialFailed(effect.peer, refused=False))
             return
-        for address in effect.addresses:
-            if address not in self._dialling:
-                self._dialling[address] = effect.peer
+        if not self.dial_all(effect.peer, effect.addresses):
+            self._post(DialFailed(effect.peer, refused=False))
+
+    def dial_all(self, peer: PeerId, addresses: tuple[str, ...]) -> bool:
+        """False if none of them can be dialled at all: they are what others say, and others
+        lie."""
+        assert self._swarm is not None
+        for address in addresses:
+            if address in self._dialling:
+                continue
+            try:
                 self._swarm.dial(address)
+            except SwarmError as error:
+                self._note("cannot_dial", address=address, error=str(error))
+            else:
+                self._dialling[address] = peer
+        return any(self._dialling.get(address) == peer for address in addresses)
 
     def hang_up(self, effect: Hangup) -> None:
         self._links.hang_up(effect.peer, effect.reason)

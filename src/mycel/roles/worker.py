@@ -15,6 +15,8 @@ from mycel.drivers.helper import HelperEnd, start_helper
 from .program import Options, Program, RoleFault, run
 
 DRIVERS: Final = ("process", "python")
+OUTPUT_BYTES_MAX: Final = 6 << 20
+"""Of each output stream: both, and the value, have to fit into one frame of the work stream."""
 
 
 def main(options: Options) -> int:
@@ -60,7 +62,12 @@ async def _serve(program: Program, end: HelperEnd) -> None:
     helper.on_lost.append(
         lambda: program.fail(RoleFault("the spawn helper has died: start the worker again"))
     )
-    context = DriverContext(helper=helper, listener=node, root=program.folder.path / "tasks")
+    context = DriverContext(
+        helper=helper,
+        listener=node,
+        root=program.folder.path / "tasks",
+        output_bytes_max=OUTPUT_BYTES_MAX,
+    )
     drivers = [create_driver(driver, context) for driver in DRIVERS]
     swarm = await program.start_swarm(node)
     try:

@@ -146,10 +146,8 @@ class WorkerNode(Member):
         if peer in self._connected:
             self._links.open(self.swarm, peer)
             return
-        for address in known.addresses:
-            if address not in self._dialling:
-                self._dialling[address] = peer
-                self.swarm.dial(address)
+        if known.addresses and not self.dial_all(peer, known.addresses):
+            del self._known[peer]  # until somebody says where it really is
 
     def _approach_later(self, peer: PeerId) -> None:
         known = self._known.get(peer)

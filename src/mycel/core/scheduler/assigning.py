@@ -15,7 +15,15 @@ from mycel.core.effects import JobDelayed
 from mycel.core.identifiers import AttemptId
 from mycel.core.jobs import Block, Job, TaskKey, task_key
 from mycel.core.journal import AttemptEnded, JobEnded, TaskEnded
-from mycel.core.messages import Acknowledge, Assign, Bundle, Kill, Outcome, Window
+from mycel.core.messages import (
+    MESSAGE_BYTES,
+    Acknowledge,
+    Assign,
+    Bundle,
+    Kill,
+    Outcome,
+    Window,
+)
 from mycel.core.queue import ShapeQueue, Waiting
 from mycel.core.retry import Cause, delay_seconds, is_retried
 from mycel.core.states import (
@@ -99,14 +107,30 @@ class Assigning:
         return 1 << 30 if limit is None else limit - len(self._state.attempts)
 
     def _send(self, lease: Lease, tasks: list[tuple[Block, int]], now: float) -> None:
-        if not tasks:
-            return
+        """In as many messages as the size of the arguments asks for."""
+        part: list[tuple[Block, int, bytes]] = []
+        size = 0
+        for block, index in tasks:
+            argument = block.argument(index)
+            encoded = b"" if argument is None else bytes(argument)
+            size += len(encoded)
+            if part and size > MESSAGE_BYTES:
+                self._send_part(lease, part, now)
+                part, size = [], len(encoded)
+            part.append((block, index, encoded))
+        if part:
+            self._send_part(lease, part, now)
+        for block, _ in tasks:
+            if block.fresh == 0:
+                block.forget_items()
+
+    def _send_part(self, lease: Lease, tasks: list[tuple[Block, int, bytes]], now: float) -> None:
         state, worker = self._state, lease.worker
         first = state.next_attempts(len(tasks))
         attempt_id: int = first
         bundles: list[Bundle] = []
         bundle_job: Job | None = None
-        for block, index in tasks:
+        for block, index, argument in tasks:
             if block.job is not bundle_job:
                 bundle_job = block.job
                 bundles.append(self._empty_bundle(AttemptId(attempt_id), block))
@@ -120,12 +144,9 @@ class Assigning:
             worker.attempts[attempt.id] = attempt
             bundle.indices.append(index)
             bundle.numbers.append(number)
-            argument = block.argument(index)
-            if argument is not None:
-                bundle.arguments.append(bytes(argument))
+            if argument:
+                bundle.arguments.append(argument)
             bundle_job.live += 1
-            if block.fresh == 0:
-                block.forget_items()
             attempt_id += 1
         lease.outstanding += len(tasks)
         lease.queue.live += len(tasks)

@@ -166,6 +166,14 @@ class WorkerMachine:
             for held in record.held.values()
             if not held.killed
         ]
+        parts = list(messages.in_parts(one.outcome for one in record.outcomes.values()))
+        later = [outcome for part in parts[1:] for outcome in part]
+        attempts += [
+            messages.HeldAttempt(
+                one.attempt, one.job, one.index, LeaseId(0), one.number, one.started_at
+            )
+            for one in later
+        ]
         register = messages.Register(
             version=messages.WIRE_VERSION,
             boot=self.boot,
@@ -176,10 +184,12 @@ class WorkerMachine:
             addresses=self.addresses,
             leases=leases,
             attempts=attempts,
-            outcomes=[one.outcome for one in record.outcomes.values()],
+            outcomes=parts[0] if parts else [],
             software_version=self._software_version,
         )
         self.send(event.peer, register)
+        for part in parts[1:]:
+            self.send(event.peer, messages.Results(now, part, []))
 
     def _link_down(self, event: events.LinkDown, now: float) -> None:
         """Not the end of anything: leases run on, and results wait on disk."""

@@ -183,7 +183,8 @@ class Running:
             finished.setdefault(grant.scheduler, []).append(outcome)
         for peer, outcomes in finished.items():
             windows = [self._window(one) for one in grants.values() if one.scheduler == peer]
-            self._machine.send(peer, messages.Results(now, outcomes, windows))
+            for part in messages.in_parts(outcomes):
+                self._machine.send(peer, messages.Results(now, part, windows))
             record = self._machine.scheduler(peer)
             if record.is_up:
                 self._machine.watch("spool", None, now + self._machine.settings.spool_after_seconds)

@@ -1,0 +1,74 @@
+"""Messages stay within what a frame may be, however large arguments and results are."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mycel.core import events, messages
+from mycel.core.effects import Effect, Send
+from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId, RequestId, ulid
+from mycel.core.jobs import Specification
+from mycel.core.journal import Restored
+from mycel.core.messages import MESSAGE_BYTES, Assign, Outcome, Register, Results, in_parts
+from mycel.core.resources import Capabilities, Ledger, Requirements
+from mycel.core.scheduler import Scheduler
+from mycel.core.settings import SchedulerSettings, WorkerSettings
+from mycel.core.work import Work
+from mycel.core.worker import WorkerMachine
+
+MEGABYTE = 1 << 20
+SCHEDULER = PeerId("scheduler")
+WORKER = PeerId("worker")
+MACHINE = Capabilities(cpu_cores=1.0, memory=1 << 30, drivers=("process",))
+
+
+def outcome(number: int, size: int) -> Outcome:
+    return Outcome(AttemptId(number), JobNumber(1), number, "succeeded", value=b"x" * size)
+
+
+@given(st.lists(st.integers(0, 12), max_size=12))
+def test_parts_are_whole_and_in_order(megabytes: list[int]) -> None:
+    outcomes = [outcome(number, size * MEGABYTE) for number, size in enumerate(megabytes, 1)]
+    parts = list(in_parts(outcomes))
+    assert [one for part in parts for one in part] == outcomes
+    for part in parts:
+        assert len(part) == 1 or sum(one.size for one in part) <= MESSAGE_BYTES
+
+
+def sent(effects: list[Effect]) -> list[object]:
+    return [effect.message for effect in effects if isinstance(effect, Send)]
+
+
+def test_large_arguments_go_in_several_messages() -> None:
+    scheduler = Scheduler(SchedulerSettings(), digest=lambda value: b"", random=lambda: 0.5)
+    empty = Restored([], [], [], [], 0, 0, 0, 0)
+    scheduler.handle(events.Restart(1, empty), 0.0)
+    free = Ledger(MACHINE).free
+    register = Register(1, 1, 0.0, "worker", MACHINE, free, (), [], [], [])
+    scheduler.handle(events.Received(WORKER, register, 0.0), 0.0)
+    arguments = msgspec.json.encode([["x" * (3 * MEGABYTE)] for _ in range(5)])
+    specification = Specification(Work("process"), Requirements(cpu_cores=1.0))
+    submit = events.Submit(
+        RequestId(1), ulid(1, bytes(10)), "", "owner", specification, 5, arguments, True
+    )
+    [request] = sent(scheduler.handle(submit, 0.1))
+    assert isinstance(request, messages.Request)
+    offer = messages.Offer(request.request, True, lease=LeaseId(7), slots=1, window=5)
+    found = sent(scheduler.handle(events.Received(WORKER, offer, 0.2), 0.2))
+    assigned = [message for message in found if isinstance(message, Assign)]
+    assert sum(len(one.bundles[0].indices) for one in assigned) == 5
+    for one in assigned:
+        assert sum(map(len, one.bundles[0].arguments)) <= MESSAGE_BYTES
+
+
+def test_a_worker_with_many_large_results_registers_in_parts() -> None:
+    worker = WorkerMachine(WorkerSettings(), MACHINE, name="worker", digest=lambda value: b"")
+    kept = [outcome(number, 3 * MEGABYTE) for number in range(1, 6)]
+    worker.handle(events.SpoolLoaded(1, {SCHEDULER: kept}), 0.0)
+    register, *later = sent(worker.handle(events.LinkUp(SCHEDULER), 1.0))
+    assert isinstance(register, Register)
+    follow = [one for message in later if isinstance(message, Results) for one in message.outcomes]
+    assert [*register.outcomes, *follow] == kept
+    assert {held.attempt for held in register.attempts} == {one.attempt for one in follow}
