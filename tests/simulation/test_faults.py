@@ -9,7 +9,7 @@ import pytest
 from mycel.core.effects import Effect, Record
 from mycel.core.identifiers import COUNTER_MAX, PeerId
 from mycel.core.messages import Renew
-from mycel.core.scheduler.assigning import Assigning
+from mycel.core.scheduler.attempts import Attempts
 from mycel.core.scheduler.state import State
 from mycel.core.scheduler.tables import Attempt
 from mycel.core.worker.grants import Grants
@@ -78,13 +78,13 @@ def boot_number_not_raised(patch: pytest.MonkeyPatch) -> None:
 
 
 def task_sent_again_under_the_same_number(patch: pytest.MonkeyPatch) -> None:
-    original: Callable[[Assigning, Attempt], None] = Assigning._requeue
+    original: Callable[[Attempts, Attempt], None] = Attempts._requeue
 
-    def requeue(self: Assigning, attempt: Attempt) -> None:
+    def requeue(self: Attempts, attempt: Attempt) -> None:
         original(self, attempt)
         self._state._counter = (attempt.id & COUNTER_MAX) - 1
 
-    patch.setattr(Assigning, "_requeue", requeue)
+    patch.setattr(Attempts, "_requeue", requeue)
 
 
 def renewal_extends_without_the_echo(patch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from mycel.core.states import JobState
 from mycel.core.views import BatchView, SubmittedView, TaskIsOver
 from mycel.core.work import shape_of
 
-from .assigning import Assigning
+from .attempts import Attempts
 from .state import State
 from .views import job_view
 
@@ -38,9 +38,9 @@ CANCEL_CHUNK = 500
 
 
 class Clients:
-    def __init__(self, state: State, assigning: Assigning) -> None:
+    def __init__(self, state: State, attempts: Attempts) -> None:
         self._state = state
-        self._assigning = assigning
+        self._attempts = attempts
         self._cancelling: deque[tuple[Job, int, RequestId]] = deque()
 
     # Jobs
@@ -169,7 +169,7 @@ class Clients:
         job.closed = True
         self._state.record(JobClosed(job.number))
         if job.is_through:
-            self._assigning.end_job(job, now)
+            self._attempts.end_job(job, now)
 
     def append(self, event: Append, now: float) -> None:
         state = self._state
@@ -215,7 +215,7 @@ class Clients:
         job, block, key = found
         over = TaskIsOver(job.id, event.index)
         if not job.is_ended(block, event.index):
-            self._assigning.cancel(key, block, event.index, "cancelled by its user", now)
+            self._attempts.cancel(key, block, event.index, "cancelled by its user", now)
         self._state.reply(event.request, over)
 
     def cancel_job(self, event: CancelJob, now: float) -> None:
@@ -249,7 +249,7 @@ class Clients:
             assert block is not None
             if not job.is_ended(block, index):
                 key = task_key(job.number, index)
-                self._assigning.cancel(key, block, index, "its job was cancelled", now)
+                self._attempts.cancel(key, block, index, "its job was cancelled", now)
                 left -= 1
             index += 1
         if index < job.count:

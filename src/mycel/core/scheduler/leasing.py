@@ -19,15 +19,15 @@ from mycel.core.resources import SLOTS_MAX
 from mycel.core.states import LeaseState, LeaseStep
 from mycel.core.work import Shape
 
-from .assigning import Assigning
+from .attempts import Attempts
 from .state import State
 from .tables import Asked, Attempt, Lease, Worker
 
 
 class Leasing:
-    def __init__(self, state: State, assigning: Assigning) -> None:
+    def __init__(self, state: State, attempts: Attempts) -> None:
         self._state = state
-        self._assigning = assigning
+        self._attempts = attempts
 
     # Asking
 
@@ -181,7 +181,7 @@ class Leasing:
         """The first of them may have started, those behind them have not."""
         for place, attempt in enumerate(lost):
             counts = attempt.started_at is not None or place < heads
-            self._assigning.lose(attempt, counts, reason, now)
+            self._attempts.lose(attempt, counts, reason, now)
 
     def end(self, lease: Lease, step: LeaseStep, reason: str) -> None:
         """Attempts under it are the caller's business."""

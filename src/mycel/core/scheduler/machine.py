@@ -22,12 +22,13 @@ from mycel.core.settings import SchedulerSettings
 from mycel.core.states import WorkerState
 from mycel.core.views import Figures
 
-from .assigning import Assigning
+from .attempts import Attempts
 from .clients import Clients
 from .leasing import Leasing
 from .presence import Presence
 from .restoring import Restoring
 from .retention import Retention
+from .sending import Sending
 from .state import State
 from .tables import Lease, Worker
 from .views import Views
@@ -45,10 +46,11 @@ class Scheduler:
         stopwatch: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.state: Final = State(settings, digest, random, stopwatch)
-        self._assigning = Assigning(self.state)
-        self._leasing = Leasing(self.state, self._assigning)
-        self._presence = Presence(self.state, self._assigning, self._leasing)
-        self._clients = Clients(self.state, self._assigning)
+        self._sending = Sending(self.state)
+        self._attempts = Attempts(self.state)
+        self._leasing = Leasing(self.state, self._attempts)
+        self._presence = Presence(self.state, self._attempts, self._leasing)
+        self._clients = Clients(self.state, self._attempts)
         self._restoring = Restoring(self.state, self._clients, self._leasing, self._presence)
         self._retention = Retention(self.state)
         self._views = Views(self.state)
@@ -109,7 +111,7 @@ class Scheduler:
             "yield": self._for_lease(self._leasing.consider_yielding),
             "request": self._request_due,
             "ask": self._ask_due,
-            "acknowledge": self._for_worker(self._assigning.acknowledge),
+            "acknowledge": self._for_worker(self._attempts.acknowledge),
             "dial": self._for_worker(self._presence.dial_again),
             "away": self._for_worker(self._presence.away_too_long),
             "prune": self._retention.prune,
@@ -151,7 +153,7 @@ class Scheduler:
         if len(queues) > 1:
             queues.sort(key=lambda one: (-one.shape.priority, one.held_slots, one.order))
         for queue in queues:
-            self._assigning.fill(queue, now)
+            self._sending.fill(queue, now)
             for worker in self.state.workers.values():
                 for lease in list(worker.leases.values()):
                     if lease.queue is queue and lease.wanted is not None:
@@ -179,7 +181,7 @@ class Scheduler:
 
     def _tick(self, event: events.Tick, now: float) -> None:
         self._clients.go_on(now)
-        self._assigning.backed_off(now)
+        self._attempts.backed_off(now)
         for kind, key in self.state.timers.take_due(now):
             self._timers[kind](key, now)
 
@@ -261,20 +263,20 @@ class Scheduler:
         self, worker: Worker, message: messages.Results, arrived_at: float, now: float
     ) -> None:
         offset = arrived_at - message.clock
-        self._assigning.outcomes(worker, message.outcomes, offset, now)
-        self._assigning.windows(worker, message.windows)
+        self._attempts.outcomes(worker, message.outcomes, offset, now)
+        self._attempts.windows(worker, message.windows)
 
     def _started(
         self, worker: Worker, message: messages.Started, arrived_at: float, now: float
     ) -> None:
         offset = arrived_at - message.clock
         started = [(attempt, when + offset) for attempt, when in message.attempts]
-        self._assigning.started(worker, started)
+        self._attempts.started(worker, started)
 
     def _returned(
         self, worker: Worker, message: messages.Returned, arrived_at: float, now: float
     ) -> None:
-        self._assigning.windows(worker, message.windows)
+        self._attempts.windows(worker, message.windows)
         self._give_back(worker, message.attempts, now)
 
     def _accepted(
@@ -295,7 +297,7 @@ class Scheduler:
         for attempt_id in attempts:
             attempt = worker.attempts.get(attempt_id)
             if attempt is not None:
-                self._assigning.give_back(attempt, now)
+                self._attempts.give_back(attempt, now)
 
     def _lease_over(
         self, worker: Worker, message: messages.LeaseOver, arrived_at: float, now: float

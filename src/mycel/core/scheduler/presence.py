@@ -13,16 +13,16 @@ from mycel.core.jobs import task_key
 from mycel.core.messages import WIRE_VERSION, HeldAttempt, Outcome, Register, Welcome
 from mycel.core.states import TASK, LeaseStep, TaskState, TaskStep, WorkerState, WorkerStep
 
-from .assigning import Assigning
+from .attempts import Attempts
 from .leasing import Leasing
 from .state import State
 from .tables import Attempt, Worker
 
 
 class Presence:
-    def __init__(self, state: State, assigning: Assigning, leasing: Leasing) -> None:
+    def __init__(self, state: State, attempts: Attempts, leasing: Leasing) -> None:
         self._state = state
-        self._assigning = assigning
+        self._attempts = attempts
         self._leasing = leasing
 
     # Coming
@@ -52,7 +52,7 @@ class Presence:
         lease_seconds = state.settings.lease_seconds
         state.send(peer, Welcome(WIRE_VERSION, state.boot, lease_seconds, unknown, kill))
         self._adopt_outcomes(worker, register.outcomes, now)
-        self._assigning.outcomes(worker, register.outcomes, offset, now)
+        self._attempts.outcomes(worker, register.outcomes, offset, now)
         self._leasing.renew(worker, register.clock, arrived_at)
         self._leasing.news(worker)
         state.note("worker_registered", peer=peer, name=worker.name, boot=worker.boot)
@@ -94,7 +94,7 @@ class Presence:
             self._leasing.lose_all(missing, heads, "its worker was restarted", now)
         else:
             for attempt in missing:
-                self._assigning.give_back(attempt, now)
+                self._attempts.give_back(attempt, now)
         return [
             held.attempt
             for held in register.attempts
@@ -144,7 +144,7 @@ class Presence:
         if current is not None:
             if current.id >= attempt_id:
                 return None
-            self._assigning.supersede(current, now)
+            self._attempts.supersede(current, now)
         elif not state.backoff.remove(key):
             taken = state.queue_of(job.shape).take_one(block, index)
             assert taken, "a task that is neither out nor ended must wait somewhere"

@@ -1,7 +1,7 @@
-"""Attempts: sending tasks out under leases, and what becomes of them.
+"""Attempts that are out, and what becomes of them.
 
-A task is sent under a fresh attempt id every time. A result counts only if its attempt is the
-task's current one; everything else is acknowledged and dropped, so that its worker forgets it.
+A result counts only if its attempt is the task's current one; everything else is acknowledged
+and dropped, so that its worker forgets it. What ends unfinished is tried again or not.
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ import msgspec
 
 from mycel.core.effects import JobDelayed
 from mycel.core.identifiers import AttemptId
-from mycel.core.jobs import Block, Job, TaskKey, task_key
+from mycel.core.jobs import Block, Job, TaskKey
 from mycel.core.journal import AttemptEnded, JobEnded, TaskEnded
 from mycel.core.messages import (
-    MESSAGE_BYTES,
     Acknowledge,
-    Assign,
-    Bundle,
     Kill,
     Outcome,
     Window,
@@ -30,13 +27,12 @@ from mycel.core.states import (
     TASK,
     AttemptState,
     AttemptStep,
-    LeaseState,
     TaskState,
     TaskStep,
 )
 
 from .state import State
-from .tables import Attempt, Lease, Worker
+from .tables import Attempt, Worker
 from .views import job_view
 
 ACKNOWLEDGED_AT_ONCE: Final = 500
@@ -49,115 +45,9 @@ _STEPS = {
 }
 
 
-class Assigning:
+class Attempts:
     def __init__(self, state: State) -> None:
         self._state = state
-
-    # Sending
-
-    def fill(self, queue: ShapeQueue, now: float) -> None:
-        """Sends what waits into the room that the leases of this shape have."""
-        if not queue.waiting:
-            return
-        leases = [lease for lease in self._leases_of(queue) if self._is_usable(lease)]
-        if not leases:
-            return
-        leases.sort(key=lambda lease: (lease.outstanding / lease.slots, lease.key))
-        careful = now < queue.careful_until
-        # Idle slots first, wherever they are; only then does anything wait behind another.
-        limits = [self._slots_to_fill(lease) for lease in leases]
-        self._spread(queue, leases, limits, now)
-        if queue.waiting:
-            limits = [self._window(lease, careful) for lease in leases]
-            self._spread(queue, leases, limits, now)
-
-    def _leases_of(self, queue: ShapeQueue) -> list[Lease]:
-        return [
-            lease
-            for worker in self._state.workers.values()
-            for lease in worker.leases.values()
-            if lease.queue is queue
-        ]
-
-    @staticmethod
-    def _is_usable(lease: Lease) -> bool:
-        return lease.worker.is_healthy and lease.state in (LeaseState.HELD, LeaseState.YIELDING)
-
-    @staticmethod
-    def _slots_to_fill(lease: Lease) -> int:
-        return lease.target_slots if lease.state is LeaseState.YIELDING else lease.slots
-
-    def _window(self, lease: Lease, careful: bool) -> int:
-        if lease.state is LeaseState.YIELDING:
-            return lease.target_slots
-        return min(lease.window, lease.slots + 1) if careful else lease.window
-
-    def _spread(
-        self, queue: ShapeQueue, leases: list[Lease], limits: list[int], now: float
-    ) -> None:
-        for position, lease in enumerate(leases):
-            rest = len(leases) - position
-            fair = -(-queue.waiting // rest)
-            room = min(limits[position] - lease.outstanding, fair, self._allowance())
-            if room > 0:
-                self._send(lease, queue.take(room), now)
-
-    def _allowance(self) -> int:
-        limit = self._state.settings.max_concurrent_tasks
-        return 1 << 30 if limit is None else limit - len(self._state.attempts)
-
-    def _send(self, lease: Lease, tasks: list[tuple[Block, int]], now: float) -> None:
-        """In as many messages as the size of the arguments asks for."""
-        part: list[tuple[Block, int, bytes]] = []
-        size = 0
-        for block, index in tasks:
-            argument = block.argument(index)
-            encoded = b"" if argument is None else bytes(argument)
-            size += len(encoded)
-            if part and size > MESSAGE_BYTES:
-                self._send_part(lease, part, now)
-                part, size = [], len(encoded)
-            part.append((block, index, encoded))
-        if part:
-            self._send_part(lease, part, now)
-        for block, _ in tasks:
-            if block.fresh == 0:
-                block.forget_items()
-
-    def _send_part(self, lease: Lease, tasks: list[tuple[Block, int, bytes]], now: float) -> None:
-        state, worker = self._state, lease.worker
-        first = state.next_attempts(len(tasks))
-        attempt_id: int = first
-        bundles: list[Bundle] = []
-        bundle_job: Job | None = None
-        for block, index, argument in tasks:
-            if block.job is not bundle_job:
-                bundle_job = block.job
-                bundles.append(self._empty_bundle(AttemptId(attempt_id), block))
-            bundle = bundles[-1]
-            key = task_key(bundle_job.number, index)
-            assert key not in state.current, "a task was sent while an attempt of it is out"
-            number = 1 + state.counted(key) if state.histories else 1
-            attempt = Attempt(AttemptId(attempt_id), key, block, index, worker, lease, number)
-            attempt.task_state = TASK[TaskState.QUEUED, TaskStep.ASSIGN]
-            state.attempts[attempt.id] = state.current[key] = attempt
-            worker.attempts[attempt.id] = attempt
-            bundle.indices.append(index)
-            bundle.numbers.append(number)
-            if argument:
-                bundle.arguments.append(argument)
-            bundle_job.live += 1
-            attempt_id += 1
-        lease.outstanding += len(tasks)
-        lease.queue.live += len(tasks)
-        lease.unaccepted.append((first, len(tasks), now))
-        state.timers.set(("accept", lease.key), now + state.settings.health_check_timeout)
-        state.send(worker.peer, Assign(lease.id, bundles))
-
-    def _empty_bundle(self, first: AttemptId, block: Block) -> Bundle:
-        job = block.job
-        work = job.specification.work
-        return Bundle(first, job.number, job.id, block.owner_epoch, work, [], [], [])
 
     # What comes back
 
