@@ -63,7 +63,7 @@ def test_down_leaves_no_process_and_no_port(make_swarm: SwarmMaker, tmp_path: Pa
     swarm = make_swarm()
     swarm.up(workers=2)
     swarm.client.submit(
-        python="tests.end_to_end.workload:grow_a_tree", arguments=[str(tmp_path), "t", True]
+        python="tests.end_to_end.workload:grow_a_tree", arguments=[str(tmp_path), "t"]
     )
     swarm.client.submit(command=["sleep", "600"])
     swarm.client.submit(command=["sh", "-c", "trap '' TERM; sleep 600 & wait; sleep 600"])
