@@ -96,35 +96,23 @@ async def _send_lines(
         # Headers go out at once, so that the client knows that the job is there.
         await send({"type": "http.response.body", "body": b"", "more_body": True})
     with backend.following(job) as advanced:
-        await _follow(backend, job, after, follow, send, hung_up, advanced)
-
-
-async def _follow(
-    backend: Backend,
-    job: JobId,
-    after: int,
-    follow: bool,
-    send: Send,
-    hung_up: asyncio.Future[None],
-    advanced: asyncio.Event,
-) -> None:
-    over = not follow
-    while not hung_up.done():
-        advanced.clear()
-        look = functools.partial(read_lines, job=job, after=after)
-        lines, count, after = await backend.read(look)
-        if lines:
-            # Waits while the client's side is full: a slow reader costs one batch.
-            await send({"type": "http.response.body", "body": lines, "more_body": True})
-            if count < FEW_LINES and not over:
-                await asyncio.sleep(PAUSE_SECONDS)
-            continue
-        if over:
-            return
-        # Only a job that was over before an empty read has no further line.
-        over = (await read_job(backend, job)).state in TERMINAL
-        if not over:
-            await _either(advanced, hung_up)
+        over = not follow
+        while not hung_up.done():
+            advanced.clear()
+            look = functools.partial(read_lines, job=job, after=after)
+            lines, count, after = await backend.read(look)
+            if lines:
+                # Waits while the client's side is full: a slow reader costs one batch.
+                await send({"type": "http.response.body", "body": lines, "more_body": True})
+                if count < FEW_LINES and not over:
+                    await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            if over:
+                return
+            # Only a job that was over before an empty read has no further line.
+            over = (await read_job(backend, job)).state in TERMINAL
+            if not over:
+                await _either(advanced, hung_up)
 
 
 async def _either(advanced: asyncio.Event, hung_up: asyncio.Future[None]) -> None:
