@@ -34,6 +34,7 @@ from mycel.core.views import (
     WorkerView,
 )
 from mycel.store.interface import JobRow, Reader, Result
+from mycel.telemetry.figures import SchedulerFigures
 
 Value = TypeVar("Value")
 
@@ -43,8 +44,6 @@ CREATED_AT = 1_700_000_000.123
 ENDED_AT = 1_700_000_001.5
 METRICS = b"""# TYPE hypha_scheduler_tasks_queued gauge
 hypha_scheduler_tasks_queued 15.0
-mycel_scheduler_task_latency_seconds_sum 3.0
-mycel_scheduler_task_latency_seconds_count 6.0
 """
 
 
@@ -166,6 +165,11 @@ class FakeBackend(Reader):
     @contextmanager
     def following(self, job: JobId) -> Iterator[asyncio.Event]:
         yield self._changed
+
+    def figures(self) -> SchedulerFigures:
+        return SchedulerFigures(
+            completed=3, failed=1, completions_per_second=2.0, latency_mean_seconds=0.5
+        )
 
     def prometheus(self) -> bytes:
         return METRICS

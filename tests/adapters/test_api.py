@@ -99,7 +99,7 @@ def test_metrics_and_totals_are_there(server: Served) -> None:
     assert b"hypha_scheduler_tasks_queued 15.0" in metrics.body
     stats = call(server, "GET", "/api/v1/stats").json
     assert (stats["queue_depth"], stats["success_rate"]) == (15, 0.75)
-    assert stats["average_latency_seconds"] == 0.5
+    assert (stats["average_latency_seconds"], stats["completion_rate"]) == (0.5, 2.0)
 
 
 # Waiting

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mycel.telemetry.log import LINE_BYTES_MAX, Log, route_logging
-from mycel.telemetry.metrics import Histogram, RecentMean, SchedulerFigures, SchedulerMetrics
+from mycel.telemetry.metrics import Histogram, Recent, SchedulerFigures, SchedulerMetrics
 from mycel.telemetry.sinks import FileSink, StreamSink
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -276,10 +276,18 @@ class TestMetrics:
         assert histogram.cumulative() == [*expected, len(values)]
 
     def test_recent_mean_forgets(self) -> None:
-        recent = RecentMean(60.0)
+        recent = Recent(0.0, 60.0)
         assert recent.mean(0.0) == 0.0
         recent.add(0.0, 10.0, 2)
         recent.add(30.0, 1.0)
         assert recent.mean(31.0) == pytest.approx(11 / 3)
         assert recent.mean(70.0) == 1.0
         assert recent.mean(200.0) == 0.0
+
+    def test_recent_rate(self) -> None:
+        recent = Recent(0.0, 60.0)
+        recent.add(2.0, 1.0, 30)
+        assert recent.per_second(3.0) == 6.0  # a slice of five seconds at the least
+        assert recent.per_second(30.0) == 1.0
+        assert recent.per_second(59.0) == pytest.approx(30 / 59)
+        assert recent.per_second(200.0) == 0.0

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from mycel.core.events import Event
 from mycel.core.identifiers import JobId, RequestId
 from mycel.store.interface import Reader
+from mycel.telemetry.figures import SchedulerFigures
 
 Value = TypeVar("Value")
 
@@ -41,6 +42,10 @@ class Backend(Protocol):
     def following(self, job: JobId) -> AbstractContextManager[asyncio.Event]:
         """An event that is set whenever tasks of this job have ended, and when the scheduler
         stops. Clear it before the read that it guards: no commit is missed then."""
+        ...
+
+    def figures(self) -> SchedulerFigures:
+        """What the metrics show."""
         ...
 
     def prometheus(self) -> bytes:

@@ -39,7 +39,9 @@ _JOB: Final = f"{PREFIX}jobs/"
 _OK: Final = b'{"status":"ok"}'
 
 
-class Limits(msgspec.Struct, frozen=True):
+class Limits(msgspec.Struct):
+    """They may change while the server runs."""
+
     request_bytes: int = 10_000_000
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
 import msgspec
 
 from mycel.core.events import ReadFigures, ReadWorkers
@@ -13,10 +10,6 @@ from mycel.core.views import Figures, WorkerView
 from .answers import iso_or_none
 from .backend import Backend
 from .tasks import expect
-
-_LATENCY: Final = re.compile(
-    rb"^mycel_scheduler_task_latency_seconds_(sum|count)(?:\{[^}]*\})? (\S+)$", re.MULTILINE
-)
 
 
 class GpuAnswer(msgspec.Struct, frozen=True):
@@ -83,9 +76,12 @@ class StatsAnswer(msgspec.Struct, frozen=True):
     tasks_failed: int
     tasks_cancelled: int
     attempts_ended_unsuccessfully: int
-    success_rate: float | None
-    average_latency_seconds: float | None
-    """From queue to terminal state, since the scheduler started."""
+    success_rate: float
+    """Of all that succeeded or failed; 1 before the first."""
+    completion_rate: float
+    """Tasks per second that succeeded or failed, over the last minute."""
+    average_latency_seconds: float
+    """From queue to terminal state, over the last minute; 0 if none ended in it."""
     pool_size: int
     workers_known: int
     workers_busy: int
@@ -141,7 +137,7 @@ async def list_workers(backend: Backend) -> WorkerList:
 
 async def stats(backend: Backend) -> StatsAnswer:
     figures = expect(await backend.ask(ReadFigures), Figures)
-    finished = figures.tasks_succeeded + figures.tasks_failed
+    shown = backend.figures()
     return StatsAnswer(
         queue_depth=figures.tasks_queued,
         tasks_running=figures.tasks_live,
@@ -149,19 +145,12 @@ async def stats(backend: Backend) -> StatsAnswer:
         tasks_failed=figures.tasks_failed,
         tasks_cancelled=figures.tasks_cancelled,
         attempts_ended_unsuccessfully=figures.attempts_ended_unsuccessfully,
-        success_rate=figures.tasks_succeeded / finished if finished else None,
-        average_latency_seconds=_average_latency(backend.prometheus()),
+        success_rate=shown.success_rate,
+        completion_rate=shown.completions_per_second,
+        average_latency_seconds=shown.latency_mean_seconds,
         pool_size=figures.workers_available,
         workers_known=figures.workers_known,
         workers_busy=figures.workers_busy,
         jobs_open=figures.jobs_open,
         leases_held=figures.leases_held,
     )
-
-
-def _average_latency(metrics: bytes) -> float | None:
-    """The histogram knows it already: no second book is kept."""
-    totals = {b"sum": 0.0, b"count": 0.0}
-    for kind, value in _LATENCY.findall(metrics):
-        totals[kind] += float(value)
-    return totals[b"sum"] / totals[b"count"] if totals[b"count"] else None

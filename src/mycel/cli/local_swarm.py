@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,8 @@ import msgspec
 from mycel.access.home import Home, find_home, read_state
 from mycel.access.tokens import load_or_create_api_token
 from mycel.client import Client
+from mycel.config import load
+from mycel.config.reloading import Changes, changes
 
 from . import plan, processes
 from .errors import CommandError, UsageError
@@ -65,6 +68,23 @@ def down(home: Path | str | None = None) -> list[Stopped]:
         return []
     with _one_at_a_time(place):
         return processes.stop(place)
+
+
+def reload(home: Path | str | None = None) -> dict[str, Changes]:
+    """Writes the settings of the roles that run anew, and tells each to read them."""
+    place = find_home(home, os.environ)
+    if not place.path.is_dir():
+        return {}
+    with _one_at_a_time(place):
+        running = processes.running(place)
+        paths = {name: plan.config_path(place, name) for name in _ordered(running)}
+        before = {name: load(path, os.environ, {}) for name, path in paths.items()}
+        plan.write(plan.make(place, None, None), running)
+        changed = {}
+        for name, path in paths.items():
+            changed[name] = changes(before[name], load(path, os.environ, {}), plan.role_of(name))
+            os.kill(running[name], signal.SIGHUP)
+        return changed
 
 
 def _ordered(names: dict[str, int]) -> list[str]:

@@ -46,7 +46,8 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
     },
     "The swarm": {
         "workers": Command("list workers", "mycel.cli.lists", "workers"),
-        "config": Command("check a configuration file", "mycel.cli.others", "config"),
+        "config": Command("check or show a configuration", "mycel.cli.configuration", "config"),
+        "reload": Command("take over a changed mycel.toml", "mycel.cli.configuration", "reload"),
         "bench": Command("measure this machine's swarm", "mycel.cli.others", "bench"),
     },
     "One node": {

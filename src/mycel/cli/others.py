@@ -1,35 +1,9 @@
-"""Thin commands: `config check`, `bench`, `demo`."""
+"""Thin commands: `bench`, `demo`."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import os
-from pathlib import Path
-
-from .output import print_json
-
-
-def config(given: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="mycel config", description="Check a configuration.")
-    parser.add_argument("action", choices=["check"])
-    parser.add_argument("file", type=Path, metavar="FILE")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    options = parser.parse_args(given)
-    from mycel.config import ConfigurationError, load
-
-    try:
-        configuration = load(options.file, os.environ, {})
-    except ConfigurationError as error:
-        if not options.json:
-            raise
-        print_json({"file": str(options.file), "valid": False, "error": str(error)})
-        return 1
-    if options.json:
-        print_json({"file": str(options.file), "valid": True, "set": configuration.origins})
-    else:
-        print(f"{options.file} is valid: {len(configuration.origins)} settings")
-    return 0
 
 
 def bench(given: list[str]) -> int:

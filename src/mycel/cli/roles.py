@@ -12,6 +12,7 @@ import msgspec
 class RoleOptions(msgspec.Struct, frozen=True):
     """What a role's program gets of the command line."""
 
+    role: str
     name: str
     """Of its folder in the home."""
     home: Path | None
@@ -45,6 +46,7 @@ def parse(role: str, given: list[str]) -> RoleOptions:
         parser.add_argument("--port", type=int, metavar="P", help="of the API; 0 picks one")
     options = parser.parse_args(given)
     return RoleOptions(
+        role=role,
         name=options.name,
         home=options.home,
         config=options.config,

@@ -12,6 +12,7 @@ from .identifiers import AttemptId, JobId, LaneId, PeerId, RequestId
 from .jobs import Specification
 from .journal import Restored
 from .messages import ControlMessage, Outcome, WorkMessage
+from .settings import SchedulerSettings
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -82,6 +83,12 @@ class Restart(Event, frozen=True):
 
     boot: int
     restored: Restored
+
+
+class Reconfigure(Event, frozen=True):
+    """The owner has changed the settings. The length of leases stays: workers know it."""
+
+    settings: SchedulerSettings
 
 
 # Clients of a scheduler. Each is answered by one `Reply` with its `request`.

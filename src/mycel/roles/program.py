@@ -26,6 +26,7 @@ from mycel.access.keys import load_key, load_or_create_key
 from mycel.access.tokens import load_member_token
 from mycel.config import Configuration, load
 from mycel.config.errors import ConfigurationError
+from mycel.config.reloading import changes
 from mycel.store.errors import StoreError
 from mycel.swarm.errors import SwarmError
 from mycel.swarm.interface import Liveness, SwarmListener
@@ -43,6 +44,8 @@ EXPECTED: Final = (AccessError, ConfigurationError, StoreError, SwarmError)
 class Options(Protocol):
     """What the command line gives; see `mycel.cli.roles`."""
 
+    @property
+    def role(self) -> str: ...
     @property
     def name(self) -> str: ...
     @property
@@ -74,7 +77,8 @@ class Program:
 
     def __init__(self, options: Options, overrides: dict[str, object] | None = None) -> None:
         self.options = options
-        self.configuration: Configuration = load(options.config, dict(os.environ), overrides or {})
+        self._overrides = overrides or {}
+        self.configuration: Configuration = self._load()
         configured = self.configuration.node.home or None
         self.home: Home = find_home(options.home or configured, os.environ)
         self.folder: RoleFolder = self.home.role(options.name)
@@ -89,6 +93,11 @@ class Program:
         route_logging(self.log, "warning")
         self._fault: BaseException | None = None
         self._ended: asyncio.Event | None = None
+        self.on_reload: list[Callable[[Configuration], None]] = []
+        """Called with a changed configuration; see `mycel.config.reloading`."""
+
+    def _load(self) -> Configuration:
+        return load(self.options.config, dict(os.environ), self._overrides)
 
     # For the roles
 
@@ -149,11 +158,27 @@ class Program:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ended.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         if self._fault is None:
             await self._ended.wait()
         self.log.info("stopping")
         if self._fault is not None:
             raise self._fault
+
+    def _reload(self) -> None:
+        """SIGHUP: a configuration that cannot be read changes nothing."""
+        try:
+            configuration = self._load()
+        except ConfigurationError as error:
+            self.log.error("not_reloaded", error=str(error))
+            print(f"mycel {self.options.name}: not reloaded: {error}", file=sys.stderr, flush=True)
+            return
+        changed = changes(self.configuration, configuration, self.options.role)
+        self.configuration = configuration
+        self.log.set_level(configuration.node.log_level)
+        for take_over in self.on_reload:
+            take_over(configuration)
+        self.log.info("reloaded", applied=changed.applied, needs_restart=changed.needs_restart)
 
     def close(self) -> None:
         self.folder.state_path.unlink(missing_ok=True)

@@ -24,6 +24,7 @@ from .scheduling import SchedulerNode
 from .serving import SchedulerBackend
 
 if TYPE_CHECKING:
+    from mycel.api.hot import Limits
     from mycel.api.server import ApiServer
 
 
@@ -61,6 +62,7 @@ def settings_of(configuration: Configuration) -> SchedulerSettings:
 
 
 async def _serve(program: Program, port: int | None) -> None:
+    from mycel.api.hot import Limits
     from mycel.api.server import CannotBind, PortInUse, bind
 
     configuration = program.configuration
@@ -91,12 +93,19 @@ async def _serve(program: Program, port: int | None) -> None:
         note=program.note,
         failed=program.fail,
     )
+    limits = Limits(request_bytes=configuration.scheduler.api.max_request_size)
+
+    def take_over(changed: Configuration) -> None:
+        limits.request_bytes = changed.scheduler.api.max_request_size
+        node.reconfigure(settings_of(changed), changed.scheduler.announce_interval)
+
+    program.on_reload.append(take_over)
     swarm = await program.start_swarm(node)
     api: ApiServer | None = None
     try:
         node.start(swarm)
         backend.start(node.post, swarm.peer)
-        api = await _start_api(program, backend, bound)
+        api = await _start_api(program, backend, bound, limits)
         program.ready(swarm.peer, swarm.addresses, api.address)
         await program.until_ended()
     finally:
@@ -108,13 +117,11 @@ async def _serve(program: Program, port: int | None) -> None:
 
 
 async def _start_api(
-    program: Program, backend: SchedulerBackend, bound: socket.socket
+    program: Program, backend: SchedulerBackend, bound: socket.socket, limits: Limits
 ) -> ApiServer:
-    from mycel.api.hot import Limits
     from mycel.api.server import serve
 
     token = load_or_create_api_token(program.home.token_path)
-    limits = Limits(request_bytes=program.configuration.scheduler.api.max_request_size)
     return await serve(backend, token, bound, limits)
 
 

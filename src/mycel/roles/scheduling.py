@@ -16,10 +16,11 @@ from mycel.core.effects import (
     Send,
     SendRenewal,
 )
-from mycel.core.events import Event, Restart, RoundTrip
+from mycel.core.events import Event, Reconfigure, Restart, RoundTrip
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import Announcement, PeerRecord
 from mycel.core.scheduler import Scheduler
+from mycel.core.settings import SchedulerSettings
 from mycel.node.clock import Clock
 from mycel.node.runtime import Runtime
 from mycel.store.interface import Journal
@@ -77,6 +78,10 @@ class SchedulerNode(Member):
         swarm.subscribe(self._topic)
         self.join(swarm)
         self._announce()
+
+    def reconfigure(self, settings: SchedulerSettings, announce_seconds: float) -> None:
+        self._announce_seconds = announce_seconds
+        self.post(Reconfigure(settings))
 
     def post(self, event: Event) -> None:
         self.runtime.post(event)

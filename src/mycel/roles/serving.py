@@ -17,7 +17,7 @@ from mycel.core.scheduler import Scheduler
 from mycel.core.views import Figures
 from mycel.node.clock import boot_seconds
 from mycel.store.interface import Reader
-from mycel.telemetry.metrics import RecentMean, SchedulerFigures, SchedulerMetrics
+from mycel.telemetry.metrics import Recent, SchedulerFigures, SchedulerMetrics
 
 Value = TypeVar("Value")
 READERS: Final = 2
@@ -39,7 +39,8 @@ class SchedulerBackend:
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
         self._loop = asyncio.get_running_loop()
         self._metrics = SchedulerMetrics(self._figures, version=version)
-        self._selections = RecentMean()
+        self._selections = Recent(boot_seconds())
+        self._latencies = Recent(boot_seconds())
 
     def start(self, post: Callable[[Event], None], peer: str) -> None:
         self._post = post
@@ -110,6 +111,10 @@ class SchedulerBackend:
             if not events:
                 self._followers.pop(found.number, None)
 
+    def figures(self) -> SchedulerFigures:
+        self.observe()
+        return self._figures()
+
     def prometheus(self) -> bytes:
         self.observe()
         return self._metrics.exposition()[0]
@@ -134,7 +139,10 @@ class SchedulerBackend:
 
     def observe(self) -> None:
         """Counts what the machine has measured since the last time, in one go."""
-        self._metrics.task_latency_seconds.observe_all(self._machine.take_latencies())
+        latencies = self._machine.take_latencies()
+        if latencies:
+            self._metrics.task_latency_seconds.observe_all(latencies)
+            self._latencies.add(boot_seconds(), sum(latencies), len(latencies))
         selections = self._machine.take_selections()
         if selections:
             self._metrics.worker_selection_seconds.observe_all(selections)
@@ -142,6 +150,7 @@ class SchedulerBackend:
 
     def _figures(self) -> SchedulerFigures:
         figures: Figures = self._machine.figures()
+        now = boot_seconds()
         return SchedulerFigures(
             queued=figures.tasks_queued,
             completed=figures.tasks_succeeded,
@@ -151,5 +160,7 @@ class SchedulerBackend:
             leases=figures.leases_held,
             workers_available=figures.workers_available,
             workers_busy=figures.workers_busy,
-            selection_mean_seconds=self._selections.mean(boot_seconds()),
+            selection_mean_seconds=self._selections.mean(now),
+            completions_per_second=self._latencies.per_second(now),
+            latency_mean_seconds=self._latencies.mean(now),
         )

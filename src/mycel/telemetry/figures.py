@@ -38,7 +38,17 @@ class SchedulerFigures(msgspec.Struct, kw_only=True):
     """Running at least one task."""
     selection_mean_seconds: float = 0.0
     """Of the last minute."""
+    completions_per_second: float = 0.0
+    """Tasks that succeeded or failed, likewise."""
+    latency_mean_seconds: float = 0.0
+    """From queue to terminal state, likewise."""
     log_lines_dropped: int = 0
+
+    @property
+    def success_rate(self) -> float:
+        """Of all that succeeded or failed; 1 before the first."""
+        finished = self.completed + self.failed
+        return self.completed / finished if finished else 1.0
 
 
 class Histogram:
@@ -72,12 +82,14 @@ class Histogram:
         return below
 
 
-class RecentMean:
-    """The mean over a sliding window, kept in slices of it."""
+class Recent:
+    """Mean and rate over a sliding window, kept in slices of it."""
 
     SLICES: Final = 12
 
-    def __init__(self, window_seconds: float = 60.0) -> None:
+    def __init__(self, now: float, window_seconds: float = 60.0) -> None:
+        self._began_at = now
+        self._window_seconds = window_seconds
         self._slice_seconds = window_seconds / self.SLICES
         self._slices: dict[int, tuple[float, int]] = {}
 
@@ -94,6 +106,12 @@ class RecentMean:
         self._forget(int(now // self._slice_seconds))
         count = sum(count for _, count in self._slices.values())
         return sum(total for total, _ in self._slices.values()) / count if count else 0.0
+
+    def per_second(self, now: float) -> float:
+        """How many values came, by the second; over less than a window at the beginning."""
+        self._forget(int(now // self._slice_seconds))
+        seconds = min(self._window_seconds, max(now - self._began_at, self._slice_seconds))
+        return sum(count for _, count in self._slices.values()) / seconds
 
     def _forget(self, number: int) -> None:
         oldest = number - self.SLICES + 1

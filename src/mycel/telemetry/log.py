@@ -64,6 +64,9 @@ class Log:
         self._flusher.start()
         atexit.register(self.close)
 
+    def set_level(self, level: LevelName) -> None:
+        self._threshold = _LEVELS[level]
+
     def debug(self, event: str, /, **fields: Any) -> None:
         if self._threshold <= 10:
             self._put("debug", event, fields)

@@ -14,14 +14,14 @@ from .figures import (
     LATENCY_BUCKETS_SECONDS,
     SELECTION_BUCKETS_SECONDS,
     Histogram,
-    RecentMean,
+    Recent,
     SchedulerFigures,
 )
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
 
-__all__ = ["Histogram", "RecentMean", "SchedulerFigures", "SchedulerMetrics"]
+__all__ = ["Histogram", "Recent", "SchedulerFigures", "SchedulerMetrics"]
 
 
 class SchedulerMetrics:
@@ -110,6 +110,21 @@ def _of_ours(figures: SchedulerFigures, version: str) -> Iterator[Metric]:
     )
     yield GaugeMetricFamily(f"{prefix}tasks_running", "Tasks with a worker.", figures.running)
     yield GaugeMetricFamily(f"{prefix}leases", "Leases held.", figures.leases)
+    yield GaugeMetricFamily(
+        f"{prefix}task_completion_rate",
+        "Tasks that succeeded or failed, by the second, over the last minute.",
+        figures.completions_per_second,
+    )
+    yield GaugeMetricFamily(
+        f"{prefix}task_average_latency_seconds",
+        "Mean time from a task's queueing to its terminal state, over the last minute.",
+        figures.latency_mean_seconds,
+    )
+    yield GaugeMetricFamily(
+        f"{prefix}task_success_rate",
+        "The share that succeeded of all tasks that succeeded or failed.",
+        figures.success_rate,
+    )
     yield CounterMetricFamily(
         "mycel_log_lines_dropped", "Log lines that were lost.", figures.log_lines_dropped
     )

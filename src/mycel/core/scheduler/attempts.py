@@ -242,11 +242,12 @@ class Attempts:
         job.end_task(block, index, task_state)
         if task_state is TaskState.SUCCEEDED:
             state.succeeded += 1
-            state.latency_seconds.append(state.unix(now) - job.created_at)
         elif task_state is TaskState.FAILED:
             state.failed += 1
         else:
             state.cancelled += 1
+        if task_state is not TaskState.CANCELLED:
+            state.latency_seconds.append(state.unix(now) - job.created_at)
         if state.histories:
             state.histories.pop(key, None)
         state.record(ended)

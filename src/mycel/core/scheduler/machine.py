@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from mycel.core import events, messages
 from mycel.core.effects import Effect
 from mycel.core.events import Event
@@ -66,6 +68,7 @@ class Scheduler:
         return {
             events.Restart: self._restoring.restart,
             events.WallClock: self._wall_clock,
+            events.Reconfigure: self._reconfigure,
             events.Tick: self._tick,
             events.LinkUp: self._link_up,
             events.LinkDown: self._link_down,
@@ -135,7 +138,7 @@ class Scheduler:
         return self._views.figures()
 
     def take_latencies(self) -> list[float]:
-        """Seconds from queue to success, since the last call; for the metrics."""
+        """Seconds from queue to success or failure, since the last call; for the metrics."""
         taken, self.state.latency_seconds = self.state.latency_seconds, []
         return taken
 
@@ -178,6 +181,13 @@ class Scheduler:
 
     def _wall_clock(self, event: events.WallClock, now: float) -> None:
         self.state.unix_offset = event.unix_offset
+
+    def _reconfigure(self, event: events.Reconfigure, now: float) -> None:
+        state = self.state
+        kept = state.settings.lease_seconds
+        state.settings = msgspec.structs.replace(event.settings, lease_seconds=kept)
+        for queue in state.queues.values():  # a limit may have been lifted
+            state.touch(queue)
 
     def _tick(self, event: events.Tick, now: float) -> None:
         self._clients.go_on(now)
