@@ -27,7 +27,9 @@ from mycel.core.views import (
     Explanation,
     Figures,
     JobView,
+    LiveTasks,
     Obstacle,
+    Span,
     SubmittedView,
     TaskIsOver,
     TaskView,
@@ -81,7 +83,6 @@ class FakeJob:
             job_id=self.submit.job_id,
             name=self.submit.name,
             user=self.submit.user,
-            specification=self.specification,
             state=self.state,
             closed=self.closed,
             batches=len(self.batches),
@@ -251,7 +252,8 @@ class FakeBackend(Reader):
                 return job.view() if job.view().ended_at else None
             case events.ReadLiveTasks(_, _, first, limit):
                 places = range(first, min(first + limit, job.count))
-                return [self._task(job, index) for index in places if index not in job.results]
+                tasks = [self._task(job, index) for index in places if index not in job.results]
+                return LiveTasks(tasks, [Span(first, len(places), job.specification)])
         return self._about_task(job, event)
 
     def _about_task(self, job: FakeJob, event: events.Event) -> object:
@@ -259,7 +261,8 @@ class FakeBackend(Reader):
         if index >= job.count:
             raise NotFound(f"job {job.submit.job_id} has no task {index}")
         result = job.results.get(index)
-        over = TaskIsOver(job.submit.job_id, index)
+        submit = job.submit
+        over = TaskIsOver(submit.job_id, index, submit.name, job.specification, CREATED_AT)
         match event:
             case events.CancelTask():
                 if result is not None and result.ended.state != "cancelled":

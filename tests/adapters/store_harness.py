@@ -13,6 +13,7 @@ from mycel.core.journal import (
     AttemptEnded,
     BlockAppended,
     Entry,
+    GroupAdded,
     JobOpened,
     LeaseGranted,
     TaskEnded,
@@ -133,7 +134,12 @@ def opened(number: int = 1) -> JobOpened:
         created_at=1000.5 + number,
         idempotency_key=f"key {number}",
         body_digest=b"\x00\xff" * 16,
+        stages=b"stages\x00" if number % 2 else b"",
     )
+
+
+def group(number: int = 1, place: int = 1) -> GroupAdded:
+    return GroupAdded(JobNumber(number), place, 2, b"\x00specification")
 
 
 def block(
@@ -145,7 +151,10 @@ def block(
     epoch: int = 1,
     arguments: bytes = b"",
 ) -> BlockAppended:
-    return BlockAppended(JobNumber(number), batch, first, count, arguments, epoch, 1001.25)
+    digest = b"\x00digest" if batch else b""
+    return BlockAppended(
+        JobNumber(number), batch, first, count, arguments, epoch, 1001.25, batch % 3, digest
+    )
 
 
 def task_ended(

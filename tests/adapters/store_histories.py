@@ -14,6 +14,7 @@ from mycel.core.journal import (
     AttemptEnded,
     BlockAppended,
     Entry,
+    GroupAdded,
     JobClosed,
     JobEnded,
     JobOpened,
@@ -26,7 +27,7 @@ from mycel.core.journal import (
     TaskEnded,
 )
 
-from .store_harness import attempt_ended, block, job_id, lease, opened, task_ended
+from .store_harness import attempt_ended, block, group, job_id, lease, opened, task_ended
 
 STATES = ("succeeded", "failed", "cancelled")
 
@@ -36,7 +37,14 @@ def histories(draw: st.DrawFn) -> list[list[Entry]]:
     """Groups of entries, none of which breaks a rule."""
     maker = _Maker(draw)
     steps = [maker.open_job, maker.append, maker.end_task, maker.end_task, maker.end_task]
-    steps += [maker.end_attempt, maker.close, maker.end_job, maker.prune, maker.lease]
+    steps += [
+        maker.add_group,
+        maker.end_attempt,
+        maker.close,
+        maker.end_job,
+        maker.prune,
+        maker.lease,
+    ]
     groups: list[list[Entry]] = []
     for _ in range(draw(st.integers(1, 12))):
         maker.entries = []
@@ -54,6 +62,7 @@ class _Maker:
         self._next_attempt = 1
         self._open: dict[int, int] = {}
         """Jobs that take batches, with their number of batches so far."""
+        self._groups: dict[int, int] = {}
         self._unended: set[int] = set()
         self._all: set[int] = set()
         self._tasks: dict[tuple[int, int], int] = {}
@@ -118,6 +127,12 @@ class _Maker:
             self._open.pop(number, None)
             self.entries.append(JobEnded(JobNumber(number), "failed", 2000.5))
 
+    def add_group(self) -> None:
+        if self._open:
+            job = self._draw(st.sampled_from(sorted(self._open)))
+            number = self._groups[job] = self._groups.get(job, 0) + 1
+            self.entries.append(group(job, number))
+
     def prune(self) -> None:
         if self._all:
             chosen = self._draw(st.sets(st.sampled_from(sorted(self._all)), max_size=2))
@@ -164,6 +179,10 @@ def expected_after(groups: Sequence[Sequence[Entry]]) -> Restored:
             )
             for job in sorted(jobs, key=lambda job: job.job)
         ],
+        groups=sorted(
+            (e for e in entries if isinstance(e, GroupAdded) and e.job not in pruned),
+            key=lambda e: (e.job, e.group),
+        ),
         blocks=[_stored(appended, ended) for appended in blocks],
         ended_attempts=sorted(attempts, key=lambda e: (e.job, e.index, e.attempt)),
         leases=_leases(entries),
@@ -194,6 +213,8 @@ def _stored(appended: BlockAppended, ended: list[TaskEnded]) -> StoredBlock:
         arguments,
         appended.owner_epoch,
         appended.appended_at,
+        appended.group,
+        appended.digest,
     )
     return StoredBlock(kept, *bitmaps)
 

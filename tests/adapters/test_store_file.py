@@ -177,6 +177,27 @@ class TestOpening:
         connection.close()
         assert "99" in self.refused(path, StoreTooNew)
 
+    def test_a_journal_of_the_first_version_is_taken_over(self, tmp_path: Path) -> None:
+        path = tmp_path / "journal.db"
+        self.make(path)
+        old = SqliteStore(path, lambda call: None)
+        before = old.restore()
+        old.close()
+        connection = sqlite3.connect(path)
+        connection.executescript(
+            """DROP TABLE groups; ALTER TABLE blocks DROP COLUMN group_number;
+            ALTER TABLE blocks DROP COLUMN digest; ALTER TABLE jobs DROP COLUMN stages;
+            PRAGMA user_version = 1"""
+        )
+        connection.close()
+        store = SqliteStore(path, lambda call: None)
+        after = store.restore()
+        store.close()
+        assert len(after.jobs) == len(before.jobs) > 0
+        assert [one.appended.first for one in after.blocks] == [0]
+        assert {one.appended.group for one in after.blocks} == {0}
+        SqliteStore(path, lambda call: None).close()
+
     def test_missing_folder(self, tmp_path: Path) -> None:
         self.refused(tmp_path / "nowhere" / "journal.db", StoreMissing)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mycel.core import bitmaps
 from mycel.core.identifiers import JobId, JobNumber
-from mycel.core.jobs import Job, Specification, index_of, job_of, task_key
+from mycel.core.jobs import Group, Job, Specification, index_of, job_of, task_key
 from mycel.core.queue import Backoff, ShapeQueue, Waiting
 from mycel.core.resources import Requirements
 from mycel.core.states import JobState, TaskState
@@ -17,10 +17,11 @@ from mycel.core.work import Work
 
 def job_with(*counts: int, arguments: bool = False) -> Job:
     specification = Specification(Work("process"), Requirements())
-    job = Job(JobNumber(1), JobId("0" * 26), "", "owner", specification, 0.0)
+    group = Group.of(specification, "owner")
+    job = Job(JobNumber(1), JobId("0" * 26), "", "owner", (group,), 0.0)
     for batch, count in enumerate(counts):
         encoded = msgspec.json.encode([[n] for n in range(count)]) if arguments else b""
-        job.append(batch, count, encoded, 1)
+        job.append(0, batch, count, encoded, 1)
     return job
 
 
@@ -33,7 +34,7 @@ def test_each_task_leaves_its_queue_once(
     counts: list[int], out_of_order: list[int], takes: list[int]
 ) -> None:
     job = job_with(*counts)
-    queue = ShapeQueue(job.shape, 0)
+    queue = ShapeQueue(job.groups[0].shape, 0)
     for block in job.blocks:
         queue.add_block(block)
     left: list[int] = []
@@ -51,7 +52,7 @@ def test_each_task_leaves_its_queue_once(
 
 def test_what_comes_back_goes_first() -> None:
     job = job_with(5)
-    queue = ShapeQueue(job.shape, 0)
+    queue = ShapeQueue(job.groups[0].shape, 0)
     [block] = job.blocks
     queue.add_block(block)
     [(_, first)] = queue.take(1)
@@ -64,7 +65,7 @@ def test_what_comes_back_goes_first() -> None:
 def test_old_tasks_wait_for_the_recovery_and_new_ones_do_not() -> None:
     old, new = job_with(3), job_with(2)
     old.blocks[0].old = True
-    queue = ShapeQueue(old.shape, 0)
+    queue = ShapeQueue(old.groups[0].shape, 0)
     queue.add_block(old.blocks[0])
     queue.add_block(new.blocks[0])
     queue.recovering.add(("worker", 1))

@@ -43,7 +43,7 @@ def sent(effects: list[Effect]) -> list[object]:
 
 def test_large_arguments_go_in_several_messages() -> None:
     scheduler = Scheduler(SchedulerSettings(), digest=lambda value: b"", random=lambda: 0.5)
-    empty = Restored([], [], [], [], 0, 0, 0, 0)
+    empty = Restored([], [], [], [], [], 0, 0, 0, 0)
     scheduler.handle(events.Restart(1, empty), 0.0)
     free = Ledger(MACHINE).free
     register = Register(1, 1, 0.0, "worker", MACHINE, free, (), [], [], [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final, TypeVar
 
 from mycel.core.errors import NotFound
@@ -18,7 +19,7 @@ from mycel.core.events import (
 from mycel.core.identifiers import JobId, parse_task_id
 from mycel.core.journal import TaskEnded
 from mycel.core.states import TaskState
-from mycel.core.views import Explanation, JobView, TaskIsOver, TaskView
+from mycel.core.views import Explanation, JobView, LiveTasks, Span, TaskIsOver, TaskView
 from mycel.store.interface import Reader
 
 from . import answers
@@ -58,14 +59,13 @@ async def read(backend: Backend, job: JobId, index: int) -> TaskAnswer:
         if found.specification.work.driver in ("python", "process"):
             arguments = await backend.read(lambda reader: reader.arguments(job, index))
         return answers.running_task(found, arguments)
-    expect(found, TaskIsOver)
-    return await _finished(backend, job, index)
+    return await _finished(backend, expect(found, TaskIsOver))
 
 
-async def _finished(backend: Backend, job: JobId, index: int) -> TaskAnswer:
-    view = await read_job(backend, job)
-    finished = await backend.read(lambda reader: _load(reader, job, index))
-    return answers.finished_task(job, view.name, view.specification, view.created_at, finished)
+async def _finished(backend: Backend, over: TaskIsOver) -> TaskAnswer:
+    job = over.job_id
+    finished = await backend.read(lambda reader: _load(reader, job, over.index))
+    return answers.finished_task(job, over.name, over.specification, over.created_at, finished)
 
 
 def _load(reader: Reader, job: JobId, index: int) -> Finished:
@@ -93,16 +93,15 @@ async def wait(backend: Backend, job: JobId, index: int, seconds: float) -> bool
 
 async def read_after_wait(backend: Backend, text: str, seconds: float) -> TaskAnswer:
     job, index = parse(text)
-    if await wait(backend, job, index, seconds):
-        return await _finished(backend, job, index)
+    await wait(backend, job, index, seconds)
     return await read(backend, job, index)
 
 
 async def cancel(backend: Backend, text: str) -> TaskAnswer:
     """Again is fine; after success or failure it is refused."""
     job, index = parse(text)
-    await backend.ask(lambda request: CancelTask(request, job, index))
-    finished = await _finished(backend, job, index)
+    over = await backend.ask(lambda request: CancelTask(request, job, index))
+    finished = await _finished(backend, expect(over, TaskIsOver))
     if finished.state != TaskState.CANCELLED:
         raise Problem(409, f"task {text} has {finished.state}: it cannot be cancelled any more")
     return finished
@@ -187,21 +186,23 @@ async def _window(
         return [], view.tasks
     try:
         reply = await backend.ask(lambda request: ReadLiveTasks(request, job, first, size))
-    except NotFound:
-        reply = []
-    tasks = {task.index: answers.running_task(task, b"") for task in expect(reply, list)}
-    ended = await backend.read(lambda reader: _results(reader, job, first, size))
-    for finished in ended:
-        tasks[finished.ended.index] = answers.finished_task(
-            job, view.name, view.specification, view.created_at, finished
-        )
+    except NotFound:  # pruned since
+        return [], 0
+    live = expect(reply, LiveTasks)
+    tasks = {task.index: answers.running_task(task, b"") for task in live.tasks}
+    for span in live.spans:
+        ended = await backend.read(partial(_results, job=job, span=span))
+        for finished in ended:
+            tasks[finished.ended.index] = answers.finished_task(
+                job, view.name, span.specification, view.created_at, finished
+            )
     return [tasks[index] for index in sorted(tasks)], view.tasks
 
 
-def _results(reader: Reader, job: JobId, first: int, size: int) -> list[Finished]:
+def _results(reader: Reader, job: JobId, span: Span) -> list[Finished]:
     """All of them, although one read stops after a few megabytes of values."""
     found: list[Finished] = []
-    end = first + size
+    first, end = span.first, span.first + span.count
     while first < end:
         results = reader.results_by_index(job, first=first, limit=end - first)
         if not results:

@@ -39,7 +39,7 @@ def index_of(key: TaskKey) -> int:
 
 
 class Specification(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What all tasks of a job have in common, as it stands in the journal."""
+    """What all tasks of a group have in common, as it stands in the journal."""
 
     work: Work
     requirements: Requirements
@@ -50,11 +50,30 @@ class Specification(msgspec.Struct, frozen=True, omit_defaults=True):
     """False if the profile is ours, because the job named no resources."""
 
 
+class Group:
+    """Tasks of a job that share a specification, and with it their shape.
+
+    It never changes, so that jobs that say the same share it.
+    """
+
+    __slots__ = ("shape", "specification", "stage")
+
+    def __init__(self, specification: Specification, shape: Shape, stage: int = 0) -> None:
+        self.specification = specification
+        self.shape = shape
+        self.stage = stage
+
+    @classmethod
+    def of(cls, specification: Specification, user: str, stage: int = 0) -> Group:
+        work, requirements = specification.work, specification.requirements
+        return cls(specification, shape_of(work, requirements, user, specification.priority), stage)
+
+
 _arguments_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Block:
-    """`count` tasks of a job, from `first` on."""
+    """`count` tasks of one group, from `first` on."""
 
     __slots__ = (
         "_items",
@@ -66,15 +85,24 @@ class Block:
         "ended",
         "first",
         "fresh",
+        "group",
         "job",
         "old",
         "owner_epoch",
     )
 
     def __init__(
-        self, job: Job, batch: int, first: int, count: int, arguments: bytes, owner_epoch: int
+        self,
+        job: Job,
+        group: Group,
+        batch: int,
+        first: int,
+        count: int,
+        arguments: bytes,
+        owner_epoch: int,
     ) -> None:
         self.job = job
+        self.group = group
         self.batch = batch
         self.first = first
         self.count = count
@@ -153,13 +181,12 @@ class Job:
         "created_at",
         "ended_at",
         "failed",
+        "groups",
         "id",
         "idempotency_key",
         "live",
         "name",
         "number",
-        "shape",
-        "specification",
         "state",
         "succeeded",
         "user",
@@ -171,17 +198,14 @@ class Job:
         job_id: JobId,
         name: str,
         user: str,
-        specification: Specification,
+        groups: tuple[Group, ...],
         created_at: float,
     ) -> None:
         self.number = number
         self.id = job_id
         self.name = name
         self.user = user
-        self.specification = specification
-        self.shape: Shape = shape_of(
-            specification.work, specification.requirements, user, specification.priority
-        )
+        self.groups = groups
         self.created_at = created_at
         self.ended_at: float | None = None
         self.idempotency_key = ""
@@ -217,8 +241,10 @@ class Job:
             return JobState.FAILED
         return JobState.CANCELLED if self.cancelled else JobState.SUCCEEDED
 
-    def append(self, batch: int, count: int, arguments: bytes, owner_epoch: int) -> Block:
-        block = Block(self, batch, self.count, count, arguments, owner_epoch)
+    def append(
+        self, group: int, batch: int, count: int, arguments: bytes, owner_epoch: int
+    ) -> Block:
+        block = Block(self, self.groups[group], batch, self.count, count, arguments, owner_epoch)
         self.blocks.append(block)
         self.count += count
         return block

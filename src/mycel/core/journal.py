@@ -18,13 +18,25 @@ class JobOpened(msgspec.Struct, frozen=True):
     name: str
     user: str
     specification: bytes
-    """`core.jobs.Specification`, encoded: what all tasks of the job have in common."""
+    """`core.jobs.Specification` of its first group, encoded; most jobs have no other."""
     created_at: float
     """Unix time, like every `…_at` in the journal."""
     idempotency_key: str = ""
     """Scoped by the API to user and route; empty if the client sent none."""
     body_digest: bytes = b""
     """Of the request that opened it: the same id or key with another body is refused."""
+    stages: bytes = b""
+    """`core.stages.Stage`s, encoded; nothing for a job without any."""
+
+
+class GroupAdded(msgspec.Struct, frozen=True):
+    """A further group of a job's tasks; the first one stands in `JobOpened`."""
+
+    job: JobNumber
+    group: int
+    """1, 2, …"""
+    stage: int
+    specification: bytes
 
 
 class BlockAppended(msgspec.Struct, frozen=True):
@@ -39,6 +51,9 @@ class BlockAppended(msgspec.Struct, frozen=True):
     """A JSON array with one element per task, or nothing if they have none."""
     owner_epoch: int
     appended_at: float
+    group: int = 0
+    digest: bytes = b""
+    """Of the arguments of a batch that a client numbered, to tell it from another one."""
 
 
 class JobClosed(msgspec.Struct, frozen=True):
@@ -125,6 +140,7 @@ class LeaseEnded(msgspec.Struct, frozen=True):
 
 Entry = (
     JobOpened
+    | GroupAdded
     | BlockAppended
     | JobClosed
     | JobEnded
@@ -158,6 +174,8 @@ class Restored(msgspec.Struct, frozen=True):
     """All that a scheduler needs of its journal to go on."""
 
     jobs: list[StoredJob]
+    groups: list[GroupAdded]
+    """By job and number."""
     blocks: list[StoredBlock]
     """In the order in which they were appended."""
     ended_attempts: list[AttemptEnded]

@@ -33,17 +33,36 @@ class TaskView(msgspec.Struct, frozen=True):
 
 
 class TaskIsOver(msgspec.Struct, frozen=True):
-    """The task has ended: the store has it."""
+    """The task has ended: how, the store knows."""
 
     job_id: JobId
     index: int
+    name: str
+    specification: Specification
+    created_at: float
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Tasks of one group, side by side."""
+
+    first: int
+    count: int
+    specification: Specification
+
+
+class LiveTasks(msgspec.Struct, frozen=True):
+    """A stretch of a job's tasks."""
+
+    tasks: list[TaskView]
+    """Those that have not ended."""
+    spans: list[Span]
+    """All of them, by index."""
 
 
 class JobView(msgspec.Struct, frozen=True):
     job_id: JobId
     name: str
     user: str
-    specification: Specification
     state: str
     closed: bool
     batches: int

@@ -37,6 +37,8 @@ class Format(msgspec.Struct, frozen=True):
     version: int
     script: str
     """Creates the tables of an empty database."""
+    migrations: tuple[str, ...] = ()
+    """The n-th turns version n into version n + 1, counted from 1."""
 
 
 def open_database(path: Path, form: Format) -> sqlite3.Connection:
@@ -130,6 +132,26 @@ def _prepare(connection: sqlite3.Connection, path: Path, form: Format) -> None:
             f"BEGIN IMMEDIATE; PRAGMA application_id = {form.application_id};"
             f"PRAGMA user_version = {form.version}; {form.script}; COMMIT;"
         )
+    else:
+        _migrate(connection, form)
+
+
+def _migrate(connection: sqlite3.Connection, form: Format) -> None:
+    """All steps in one transaction: a crash leaves the old version."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    steps = form.migrations[version - 1 :]
+    if not steps:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in ";".join(steps).split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {form.version}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _check_header(connection: sqlite3.Connection, path: Path, form: Format) -> None:

@@ -18,6 +18,7 @@ from mycel.core.journal import (
     AttemptEnded,
     BlockAppended,
     Entry,
+    GroupAdded,
     JobClosed,
     JobEnded,
     JobOpened,
@@ -38,6 +39,7 @@ _DECODERS: Final[dict[type[Any], msgspec.msgpack.Decoder[Any]]] = {
     kind: msgspec.msgpack.Decoder(kind)
     for kind in (
         JobOpened,
+        GroupAdded,
         BlockAppended,
         JobClosed,
         JobEnded,

@@ -13,6 +13,7 @@ from mycel.core.journal import (
     AttemptEnded,
     BlockAppended,
     Entry,
+    GroupAdded,
     JobClosed,
     JobEnded,
     JobOpened,
@@ -54,6 +55,7 @@ class BookJob:
         self.closed = False
         self.state = ""
         self.ended_at: float | None = None
+        self.groups: list[GroupAdded] = []
         self.blocks: list[BookBlock] = []
         self.firsts: list[int] = []
         """The first index of each block."""
@@ -84,6 +86,7 @@ class MemoryBook:
         self._blocks = 0
         self._apply: Final[dict[type[Any], Callable[[Any], None]]] = {
             JobOpened: self._open_job,
+            GroupAdded: self._add_group,
             BlockAppended: self._append_block,
             JobClosed: self._close_job,
             JobEnded: self._end_job,
@@ -106,6 +109,7 @@ class MemoryBook:
         blocks = sorted((block for job in jobs for block in job.blocks), key=lambda b: b.number)
         return Restored(
             jobs=[StoredJob(job.opened, job.closed, job.state, job.ended_at) for job in jobs],
+            groups=[group for job in jobs for group in job.groups],
             blocks=[block.stored() for block in blocks],
             ended_attempts=[
                 attempt
@@ -133,6 +137,14 @@ class MemoryBook:
         self.jobs[opened.job] = BookJob(opened)
         self.numbers[opened.id] = opened.job
         self.highest_job = max(self.highest_job, opened.job)
+
+    def _add_group(self, added: GroupAdded) -> None:
+        job = self._job(added.job)
+        if job.closed or job.state or any(one.group == added.group for one in job.groups):
+            raise RuleBroken(
+                f"group {added.group} of job {added.job} is there already, or its job is closed"
+            )
+        job.groups.append(added)
 
     def _append_block(self, appended: BlockAppended) -> None:
         job = self._job(appended.job)

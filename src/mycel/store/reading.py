@@ -25,7 +25,7 @@ RESULT_BYTES_MAX: Final = 4 << 20
 
 _JOB_ROWS: Final = """
 SELECT number, id, name, user, specification, created_at, idempotency_key, body_digest,
-    closed, state, ended_at,
+    stages, closed, state, ended_at,
     (SELECT coalesce(sum(count), 0) FROM blocks WHERE blocks.job = jobs.number),
     (SELECT count(*) FROM results WHERE results.job = jobs.number),
     (SELECT count(*) FROM results

@@ -19,6 +19,7 @@ from mycel.core.identifiers import JobNumber
 from mycel.core.journal import (
     AttemptEnded,
     BlockAppended,
+    GroupAdded,
     JobOpened,
     LeaseGranted,
     Restored,
@@ -36,13 +37,13 @@ WITH counted AS MATERIALIZED (
         AND task_index >= first AND task_index < first + blocks.count) AS ended
     FROM blocks WHERE job IN (SELECT number FROM jobs))
 SELECT job, batch, first, count, owner_epoch, appended_at, ended,
-    CASE WHEN ended < count THEN arguments ELSE x'' END
+    CASE WHEN ended < count THEN arguments ELSE x'' END, group_number, digest
 FROM counted JOIN blocks USING (number) ORDER BY number
 """
 
 _JOBS = """
 SELECT number, id, name, user, specification, created_at, idempotency_key, body_digest,
-    closed, state, ended_at
+    stages, closed, state, ended_at
 FROM jobs ORDER BY number
 """
 
@@ -73,6 +74,7 @@ def restore(connection: sqlite3.Connection) -> Restored:
         totals = connection.execute(_TOTALS).fetchone()
         return Restored(
             jobs=_jobs(connection),
+            groups=_groups(connection),
             blocks=_blocks(connection),
             ended_attempts=_attempts(connection),
             leases=_leases(connection),
@@ -103,17 +105,23 @@ def _without_collections() -> Iterator[None]:
 
 def _jobs(connection: sqlite3.Connection) -> list[StoredJob]:
     return [
-        StoredJob(JobOpened(*row[:8]), bool(row[8]), row[9], row[10])
+        StoredJob(JobOpened(*row[:9]), bool(row[9]), row[10], row[11])
         for row in connection.execute(_JOBS)
     ]
+
+
+def _groups(connection: sqlite3.Connection) -> list[GroupAdded]:
+    query = """SELECT * FROM groups WHERE job IN (SELECT number FROM jobs)
+        ORDER BY job, number"""
+    return [GroupAdded(*row) for row in connection.execute(query)]
 
 
 def _blocks(connection: sqlite3.Connection) -> list[StoredBlock]:
     unsuccessful = _unsuccessful(connection)
     blocks = []
     for row in connection.execute(_BLOCKS):
-        job, batch, first, count, owner_epoch, appended_at, ended, arguments = row
-        block = BlockAppended(job, batch, first, count, arguments, owner_epoch, appended_at)
+        job, batch, first, count, owner_epoch, appended_at, ended, arguments, *more = row
+        block = BlockAppended(job, batch, first, count, arguments, owner_epoch, appended_at, *more)
         empty = bytes(-(-count // 8))
         if ended == 0:
             blocks.append(StoredBlock(block, empty, empty, empty))

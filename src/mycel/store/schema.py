@@ -1,6 +1,7 @@
 """The tables of a scheduler's journal.
 
-    jobs ─┬─ blocks          one appended batch; its tasks are arithmetic over it
+    jobs ─┬─ groups          further specifications, of jobs that have more than one
+          ├─ blocks          one appended batch; its tasks are arithmetic over it
           ├─ results         one row per finished task, numbered in the order of commits
           └─ ended_attempts  of attempts that left their task unfinished
     leases                   those that have not ended
@@ -19,8 +20,18 @@ from typing import Final
 
 from .database import Format
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 APPLICATION_ID: Final = 0x4D59434A  # "MYCJ"
+
+_GROUPS: Final = """
+CREATE TABLE groups (
+    job INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    stage INTEGER NOT NULL,
+    specification BLOB NOT NULL,
+    PRIMARY KEY (job, number)
+) WITHOUT ROWID
+"""
 
 # `results_by_job` also orders by sequence, since an index ends with the row's key.
 # `results_unsuccessful` costs the common row nothing, and spares a restart from reading rows:
@@ -49,7 +60,8 @@ CREATE TABLE jobs (
     closed INTEGER NOT NULL DEFAULT 0,
     state TEXT NOT NULL DEFAULT '',
     ended_at REAL,
-    specification BLOB NOT NULL
+    specification BLOB NOT NULL,
+    stages BLOB NOT NULL DEFAULT x''
 );
 
 CREATE TABLE blocks (
@@ -61,7 +73,9 @@ CREATE TABLE blocks (
     owner TEXT NOT NULL DEFAULT '',
     owner_epoch INTEGER NOT NULL,
     appended_at REAL NOT NULL,
-    arguments BLOB NOT NULL
+    arguments BLOB NOT NULL,
+    group_number INTEGER NOT NULL DEFAULT 0,
+    digest BLOB NOT NULL DEFAULT x''
 );
 CREATE UNIQUE INDEX blocks_by_task ON blocks (job, first, count, owner_epoch);
 
@@ -117,9 +131,17 @@ CREATE TABLE leases (
 CREATE TABLE pruned_jobs (number INTEGER PRIMARY KEY)
 """
 
+_FROM_1: Final = f"""
+{_GROUPS};
+ALTER TABLE blocks ADD COLUMN group_number INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE blocks ADD COLUMN digest BLOB NOT NULL DEFAULT x'';
+ALTER TABLE jobs ADD COLUMN stages BLOB NOT NULL DEFAULT x''
+"""
+
 JOURNAL_FORMAT: Final = Format(
     what="a scheduler's journal",
     application_id=APPLICATION_ID,
     version=SCHEMA_VERSION,
-    script=_SCRIPT,
+    script=f"{_SCRIPT};{_GROUPS}",
+    migrations=(_FROM_1,),
 )

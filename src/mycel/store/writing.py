@@ -19,6 +19,7 @@ from mycel.core.journal import (
     AttemptEnded,
     BlockAppended,
     Entry,
+    GroupAdded,
     JobClosed,
     JobEnded,
     JobOpened,
@@ -55,14 +56,15 @@ AND NOT EXISTS (
 
 _JOB_OPENED: Final = """
 INSERT OR IGNORE INTO jobs
-    (number, id, name, user, specification, created_at, idempotency_key, body_digest)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+    (number, id, name, user, specification, created_at, idempotency_key, body_digest, stages)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9
 WHERE NOT EXISTS (SELECT 1 FROM pruned_jobs WHERE number = ?1)
 """
 
 _BLOCK_APPENDED: Final = """
-INSERT OR IGNORE INTO blocks (job, batch, first, count, arguments, owner_epoch, appended_at)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
+INSERT OR IGNORE INTO blocks
+    (job, batch, first, count, arguments, owner_epoch, appended_at, group_number, digest)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9
 WHERE EXISTS (SELECT 1 FROM jobs WHERE number = ?1 AND NOT closed AND state = '')
 AND NOT EXISTS (SELECT 1 FROM blocks WHERE job = ?1 AND batch = ?2)
 AND ?3 >= coalesce((
@@ -79,7 +81,14 @@ UPDATE meta SET pruned_succeeded = pruned_succeeded + ?1, pruned_failed = pruned
     pruned_cancelled = pruned_cancelled + ?3, pruned_sequence = max(pruned_sequence, ?4)
 """
 
+_GROUP_ADDED: Final = """
+INSERT OR IGNORE INTO groups SELECT ?1, ?2, ?3, ?4
+WHERE EXISTS (SELECT 1 FROM jobs WHERE number = ?1 AND NOT closed AND state = '')
+"""
+
 _PRUNE_STEPS: Final = (
+    """DELETE FROM groups WHERE (job, number) IN (
+        SELECT job, number FROM groups WHERE job = ? LIMIT ?)""",
     "DELETE FROM blocks WHERE number IN (SELECT number FROM blocks WHERE job = ? LIMIT ?)",
     """DELETE FROM ended_attempts WHERE (job, task_index, attempt) IN (
         SELECT job, task_index, attempt FROM ended_attempts WHERE job = ? LIMIT ?)""",
@@ -103,6 +112,7 @@ class EntryWriter:
         self._connection = connection
         self._apply: Final[dict[type[Any], Callable[[list[Any]], None]]] = {
             JobOpened: self._open_jobs,
+            GroupAdded: self._add_groups,
             BlockAppended: self._append_blocks,
             JobClosed: self._close_jobs,
             JobEnded: self._end_jobs,
@@ -204,6 +214,11 @@ class EntryWriter:
     def _open_jobs(self, run: list[JobOpened]) -> None:
         if self._changes(_JOB_OPENED, [astuple(opened) for opened in run]) != len(run):
             raise RuleBroken(f"one of the jobs {[opened.id for opened in run]} exists already")
+
+    def _add_groups(self, run: list[GroupAdded]) -> None:
+        if self._changes(_GROUP_ADDED, [astuple(group) for group in run]) != len(run):
+            names = [f"group {group.group} of job {group.job}" for group in run]
+            raise RuleBroken(f"one of {names} is there already, or its job is closed")
 
     def _append_blocks(self, run: list[BlockAppended]) -> None:
         if self._changes(_BLOCK_APPENDED, [astuple(block) for block in run]) != len(run):

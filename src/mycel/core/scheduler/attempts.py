@@ -127,7 +127,7 @@ class Attempts:
         attempt.worker.failed += 1
         state.unsuccessful_attempts += 1
         counted = state.counted(attempt.key) + 1
-        retry = attempt.job.specification.retry
+        retry = attempt.block.group.specification.retry
         step = _STEPS[outcome.state]
         if is_retried(state.settings.retry, retry, cause, counted):
             self._remove(attempt, step, TaskStep.RETRY, now)
@@ -149,7 +149,7 @@ class Attempts:
         """Its worker is gone, or has forgotten it."""
         state = self._state
         state.unsuccessful_attempts += 1
-        queue = state.queue_of(attempt.job.shape)
+        queue = self._queue(attempt.block)
         queue.careful_until = now + state.settings.careful_seconds
         if not counts:
             self._remove(attempt, AttemptStep.LOSE, TaskStep.RETRY, now)
@@ -158,7 +158,8 @@ class Attempts:
             return
         attempt.worker.failed += 1
         counted = state.counted(attempt.key) + 1
-        if is_retried(state.settings.retry, attempt.job.specification.retry, Cause.WORKER, counted):
+        retry = attempt.block.group.specification.retry
+        if is_retried(state.settings.retry, retry, Cause.WORKER, counted):
             self._remove(attempt, AttemptStep.LOSE, TaskStep.RETRY, now)
             self._journal_end(attempt, True, None, reason, now)
             self._back_off(attempt, counted, reason, now)
@@ -262,7 +263,10 @@ class Attempts:
         job.state = job.final_state()
         job.ended_at = state.unix(now)
         state.record(JobEnded(job.number, job.state.value, job.ended_at))
-        state.queue_of(job.shape).drop_job(job)
+        for group in job.groups:
+            queue = state.queues.get(group.shape)
+            if queue is not None:
+                queue.drop_job(job)
         for block in job.blocks:
             block.forget_arguments()
         state.advance(job)
@@ -329,7 +333,7 @@ class Attempts:
             self._state.touch(queue)
 
     def _queue(self, block: Block) -> ShapeQueue:
-        return self._state.queue_of(block.job.shape)
+        return self._state.queue_of(block.group.shape)
 
     def _unix(self, when: float | None) -> float | None:
         return None if when is None else self._state.unix(when)

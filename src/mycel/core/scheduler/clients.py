@@ -24,12 +24,12 @@ from mycel.core.jobs import Block, Job, Specification, TaskKey, task_key
 from mycel.core.journal import BlockAppended, JobClosed, JobOpened
 from mycel.core.matching import obstacle
 from mycel.core.states import JobState
-from mycel.core.views import BatchView, SubmittedView, TaskIsOver
+from mycel.core.views import BatchView, SubmittedView
 from mycel.core.work import shape_of
 
 from .attempts import Attempts
 from .state import State
-from .views import job_view
+from .views import job_view, over
 
 Key = TypeVar("Key")
 
@@ -60,7 +60,7 @@ class Clients:
             return
         job = self._open(event, now)
         if event.count:
-            self._append(job, event.count, event.arguments, now)
+            self._append(job, 0, event.count, event.arguments, now)
         if event.close:
             self._close(job, now)
         if event.wait and job.count == 1:
@@ -108,9 +108,10 @@ class Clients:
         state = self._state
         state.last_job += 1
         number = JobNumber(state.last_job)
-        specification = state.shared(self._with_timeout(event.specification))
+        specification = self._with_timeout(event.specification)
+        group = state.group_of(specification, event.user)
         created_at = state.unix(now)
-        job = Job(number, event.job_id, event.name, event.user, specification, created_at)
+        job = Job(number, event.job_id, event.name, event.user, (group,), created_at)
         job.idempotency_key = event.idempotency_key
         job.body_digest = event.body_digest
         self.remember(job)
@@ -129,7 +130,6 @@ class Clients:
 
     def remember(self, job: Job) -> None:
         state = self._state
-        job.shape = state.queue_of(job.shape).shape  # one object for all jobs of the shape
         state.jobs[job.number] = state.job_ids[job.id] = job
         state.last_job = max(state.last_job, job.number)
         if job.idempotency_key:
@@ -145,9 +145,9 @@ class Clients:
         work = msgspec.structs.replace(work, timeout_seconds=default)
         return msgspec.structs.replace(specification, work=work)
 
-    def _append(self, job: Job, count: int, arguments: bytes, now: float) -> Block:
+    def _append(self, job: Job, group: int, count: int, arguments: bytes, now: float) -> Block:
         state = self._state
-        block = job.append(len(job.blocks), count, arguments, state.owner_epoch)
+        block = job.append(group, len(job.blocks), count, arguments, state.owner_epoch)
         appended_at = state.unix(now)
         state.record(
             BlockAppended(
@@ -158,9 +158,10 @@ class Clients:
                 arguments,
                 block.owner_epoch,
                 appended_at,
+                group,
             )
         )
-        queue = state.queue_of(job.shape)
+        queue = state.queue_of(block.group.shape)
         queue.add_block(block)
         state.touch(queue)
         return block
@@ -178,7 +179,7 @@ class Clients:
             return
         answer = self._append_answer(job, event)
         if answer is None:
-            block = self._append(job, event.count, event.arguments, now)
+            block = self._append(job, 0, event.count, event.arguments, now)
             answer = BatchView(job.id, block.batch, block.first, block.count, again=False)
         state.reply(event.request, answer)
 
@@ -213,10 +214,9 @@ class Clients:
         if found is None:
             return
         job, block, key = found
-        over = TaskIsOver(job.id, event.index)
         if not job.is_ended(block, event.index):
             self._attempts.cancel(key, block, event.index, "cancelled by its user", now)
-        self._state.reply(event.request, over)
+        self._state.reply(event.request, over(job, block, event.index))
 
     def cancel_job(self, event: CancelJob, now: float) -> None:
         """Large jobs are cancelled piece by piece; the answer comes with the last piece."""
@@ -224,9 +224,9 @@ class Clients:
         if job is None:
             return
         if job.state is not None:
-            over = Conflict(f"job {job.id} has {job.state}: there is nothing left to cancel")
+            late = Conflict(f"job {job.id} has {job.state}: there is nothing left to cancel")
             cancelled = job.state is JobState.CANCELLED
-            self._state.reply(event.request, job_view(job) if cancelled else over)
+            self._state.reply(event.request, job_view(job) if cancelled else late)
             return
         if not job.closed:
             self._close(job, now)
@@ -268,7 +268,7 @@ class Clients:
         block = job.block_of(index)
         assert block is not None
         if job.is_ended(block, index):
-            self._state.reply(request, TaskIsOver(job.id, index))
+            self._state.reply(request, over(job, block, index))
         else:
             key = task_key(job.number, index)
             self._state.task_waiters.setdefault(key, []).append(request)

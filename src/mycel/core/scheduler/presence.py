@@ -146,7 +146,7 @@ class Presence:
                 return None
             self._attempts.supersede(current, now)
         elif not state.backoff.remove(key):
-            taken = state.queue_of(job.shape).take_one(block, index)
+            taken = state.queue_of(block.group.shape).take_one(block, index)
             assert taken, "a task that is neither out nor ended must wait somewhere"
         lease = worker.leases.get(lease_id) if lease_id is not None else None
         number = 1 + state.counted(key)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from mycel.core import bitmaps
 from mycel.core.codec import decode_shape, decode_specification
 from mycel.core.events import Restart
-from mycel.core.jobs import Job, Specification, task_key
-from mycel.core.journal import Restored, StoredBlock, StoredJob
+from mycel.core.identifiers import JobNumber
+from mycel.core.jobs import Group, Job, task_key
+from mycel.core.journal import GroupAdded, Restored, StoredBlock, StoredJob
 from mycel.core.states import JobState, LeaseState, WorkerState
 
 from .clients import Clients
@@ -52,20 +53,23 @@ class Restoring:
 
     def _restore_jobs(self, restored: Restored) -> None:
         state = self._state
+        further: dict[JobNumber, list[GroupAdded]] = {}
+        for added in restored.groups:
+            further.setdefault(added.job, []).append(added)
         for stored in restored.jobs:
-            specification = state.shared(decode_specification(stored.opened.specification))
-            self._clients.remember(_job_from(stored, specification))
+            groups = self._groups(stored, further.get(stored.opened.job, []))
+            self._clients.remember(_job_from(stored, groups))
         for stored_block in restored.blocks:
             _restore_block(state.jobs[stored_block.appended.job], stored_block)
         for job in state.jobs.values():
             if job.state is not None:
                 state.has_ended(job)
                 continue
-            queue = state.queue_of(job.shape)
             for block in job.blocks:
                 block.old = True
+                queue = state.queue_of(block.group.shape)
                 queue.add_block(block)
-            state.touch(queue)
+                state.touch(queue)
         for ended in restored.ended_attempts:
             key = task_key(ended.job, ended.index)
             state.histories.setdefault(key, []).append(ended)
@@ -75,10 +79,21 @@ class Restoring:
         state.cancelled = restored.tasks_cancelled
         state.timers.set(("prune", None), 0.0)
 
+    def _groups(self, stored: StoredJob, further: list[GroupAdded]) -> tuple[Group, ...]:
+        opened = stored.opened
+        found = [(opened.specification, 0)]
+        for added in further:
+            assert added.group == len(found), "the groups of a job have no gaps"
+            found.append((added.specification, added.stage))
+        return tuple(
+            self._state.group_of(decode_specification(encoded), opened.user, stage)
+            for encoded, stage in found
+        )
 
-def _job_from(stored: StoredJob, specification: Specification) -> Job:
+
+def _job_from(stored: StoredJob, groups: tuple[Group, ...]) -> Job:
     opened = stored.opened
-    job = Job(opened.job, opened.id, opened.name, opened.user, specification, opened.created_at)
+    job = Job(opened.job, opened.id, opened.name, opened.user, groups, opened.created_at)
     job.idempotency_key = opened.idempotency_key
     job.body_digest = opened.body_digest
     job.closed = stored.closed
@@ -89,7 +104,13 @@ def _job_from(stored: StoredJob, specification: Specification) -> Job:
 
 def _restore_block(job: Job, stored: StoredBlock) -> None:
     appended = stored.appended
-    block = job.append(appended.batch, appended.count, appended.arguments, appended.owner_epoch)
+    block = job.append(
+        appended.group,
+        appended.batch,
+        appended.count,
+        appended.arguments,
+        appended.owner_epoch,
+    )
     assert block.first == appended.first, "the blocks of a job have no gaps"
     block.restore_ended(bitmaps.union(stored.succeeded, stored.failed, stored.cancelled))
     job.succeeded += bitmaps.count(stored.succeeded)

@@ -7,7 +7,7 @@ task. Every sending is a fresh attempt.
 from __future__ import annotations
 
 from mycel.core.identifiers import AttemptId
-from mycel.core.jobs import Block, Job, task_key
+from mycel.core.jobs import Block, task_key
 from mycel.core.messages import MESSAGE_BYTES, Assign, Bundle
 from mycel.core.queue import ShapeQueue
 from mycel.core.states import TASK, LeaseState, TaskState, TaskStep
@@ -94,13 +94,13 @@ class Sending:
         first = state.next_attempts(len(tasks))
         attempt_id: int = first
         bundles: list[Bundle] = []
-        bundle_job: Job | None = None
+        last: Block | None = None
         for block, index, argument in tasks:
-            if block.job is not bundle_job:
-                bundle_job = block.job
+            if last is None or block.job is not last.job or block.group is not last.group:
+                last = block
                 bundles.append(self._empty_bundle(AttemptId(attempt_id), block))
             bundle = bundles[-1]
-            key = task_key(bundle_job.number, index)
+            key = task_key(block.job.number, index)
             assert key not in state.current, "a task was sent while an attempt of it is out"
             number = 1 + state.counted(key) if state.histories else 1
             attempt = Attempt(AttemptId(attempt_id), key, block, index, worker, lease, number)
@@ -111,7 +111,7 @@ class Sending:
             bundle.numbers.append(number)
             if argument:
                 bundle.arguments.append(argument)
-            bundle_job.live += 1
+            block.job.live += 1
             attempt_id += 1
         lease.outstanding += len(tasks)
         lease.queue.live += len(tasks)
@@ -121,5 +121,5 @@ class Sending:
 
     def _empty_bundle(self, first: AttemptId, block: Block) -> Bundle:
         job = block.job
-        work = job.specification.work
+        work = block.group.specification.work
         return Bundle(first, job.number, job.id, block.owner_epoch, work, [], [], [])

@@ -15,7 +15,7 @@ from mycel.core.identifiers import (
     RequestId,
     fenced,
 )
-from mycel.core.jobs import Job, Specification, TaskKey
+from mycel.core.jobs import Group, Job, Specification, TaskKey
 from mycel.core.journal import AttemptEnded, Entry
 from mycel.core.messages import ControlMessage, WorkMessage
 from mycel.core.queue import Backoff, ShapeQueue
@@ -26,7 +26,7 @@ from mycel.core.work import Shape
 from .tables import Asked, Attempt, Worker
 
 TimerKey = tuple[str, object]
-SPECIFICATIONS_MAX: Final = 1024
+GROUPS_MAX: Final = 1024
 
 
 class State:
@@ -77,7 +77,7 @@ class State:
 
         self.dirty: dict[Shape, ShapeQueue] = {}
         """Shapes whose tasks or leases have changed: they are looked at once per event."""
-        self._specifications: dict[Specification, Specification] = {}
+        self._groups: dict[tuple[Specification, str, int], Group] = {}
         self._entries: list[Entry] = []
         self._effects: list[Effect] = []
         self._advanced: dict[JobNumber, None] = {}
@@ -95,12 +95,16 @@ class State:
         self._request += 1
         return RequestId(self._request)
 
-    def shared(self, specification: Specification) -> Specification:
+    def group_of(self, specification: Specification, user: str, stage: int = 0) -> Group:
         """The one object for all jobs that say the same: a swarm sees the same few kinds of
         job a million times."""
-        if len(self._specifications) > SPECIFICATIONS_MAX:
-            self._specifications.clear()
-        return self._specifications.setdefault(specification, specification)
+        key = (specification, user, stage)
+        group = self._groups.get(key)
+        if group is None:
+            if len(self._groups) >= GROUPS_MAX:
+                self._groups.clear()
+            group = self._groups[key] = Group.of(specification, user, stage)
+        return group
 
     def has_ended(self, job: Job) -> None:
         """From now on it is kept only until it is pruned."""

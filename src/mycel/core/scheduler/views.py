@@ -21,7 +21,9 @@ from mycel.core.views import (
     Explanation,
     Figures,
     JobView,
+    LiveTasks,
     Obstacle,
+    Span,
     TaskIsOver,
     TaskView,
     WorkerView,
@@ -40,7 +42,6 @@ def job_view(job: Job) -> JobView:
         job_id=job.id,
         name=job.name,
         user=job.user,
-        specification=job.specification,
         state=job.shown_state.value,
         closed=job.closed,
         batches=len(job.blocks),
@@ -53,6 +54,10 @@ def job_view(job: Job) -> JobView:
         created_at=job.created_at,
         ended_at=job.ended_at,
     )
+
+
+def over(job: Job, block: Block, index: int) -> TaskIsOver:
+    return TaskIsOver(job.id, index, job.name, block.group.specification, job.created_at)
 
 
 class Views:
@@ -87,27 +92,35 @@ class Views:
             return NotFound(f"there is no task {task_id(event.job_id, event.index)}")
         job, block = found
         if job.is_ended(block, event.index):
-            return TaskIsOver(job.id, event.index)
-        return self._task_view(job, event.index, now)
+            return over(job, block, event.index)
+        return self._task_view(job, block, event.index, now)
 
-    def _live_tasks(self, event: ReadLiveTasks, now: float) -> list[TaskView] | NotFound:
+    def _live_tasks(self, event: ReadLiveTasks, now: float) -> LiveTasks | NotFound:
         job = self._state.job_ids.get(event.job_id)
         if job is None:
             return NotFound(f"there is no job {event.job_id}")
-        last = min(event.first + min(event.limit, LIVE_TASKS_MAX), job.count)
-        views = []
-        for index in range(max(0, event.first), last):
-            block = job.block_of(index)
-            if block is not None and not job.is_ended(block, index):
-                views.append(self._task_view(job, index, now))
-        return views
+        first = max(0, event.first)
+        last = min(first + min(event.limit, LIVE_TASKS_MAX), job.count)
+        found = LiveTasks([], [])
+        while first < last:
+            block = job.block_of(first)
+            assert block is not None, "the blocks of a job have no gaps"
+            end = min(last, block.first + block.count)
+            found.spans.append(Span(first, end - first, block.group.specification))
+            found.tasks.extend(
+                self._task_view(job, block, index, now)
+                for index in range(first, end)
+                if not job.is_ended(block, index)
+            )
+            first = end
+        return found
 
     def _find(self, job_id: JobId, index: int) -> tuple[Job, Block] | None:
         job = self._state.job_ids.get(job_id)
         block = job.block_of(index) if job is not None else None
         return None if job is None or block is None else (job, block)
 
-    def _task_view(self, job: Job, index: int, now: float) -> TaskView:
+    def _task_view(self, job: Job, block: Block, index: int, now: float) -> TaskView:
         state = self._state
         key = task_key(job.number, index)
         attempt = state.current.get(key)
@@ -118,9 +131,9 @@ class Views:
             index=index,
             name=job.name,
             user=job.user,
-            specification=job.specification,
+            specification=block.group.specification,
             state=TaskState.QUEUED.value if attempt is None else attempt.task_state.value,
-            reason="" if attempt is not None else self._reason(job.shape, key, now),
+            reason="" if attempt is not None else self._reason(block.group.shape, key, now),
             number=1 + state.counted(key) if attempt is None else attempt.number,
             worker=None if attempt is None else attempt.worker.peer,
             worker_name="" if attempt is None else attempt.worker.name,
@@ -153,17 +166,18 @@ class Views:
         job, block = found
         if job.is_ended(block, event.index):
             return self._explanation(job, event.index, "ended", "", "it has ended", [], None, None)
-        view = self._task_view(job, event.index, now)
+        view = self._task_view(job, block, event.index, now)
         if view.state != TaskState.QUEUED:
             summary = f"it is {view.state} on {view.worker_name or view.worker}"
             return self._explanation(job, event.index, view.state, "", summary, [], None, None)
-        obstacles = self._obstacles(job.shape)
+        shape = block.group.shape
+        obstacles = self._obstacles(shape)
         due_at = self._state.backoff.due_at(task_key(job.number, event.index))
         wait = None if due_at is None else max(0.0, due_at - now)
         position = None
         if wait is None:
-            position = self._state.queue_of(job.shape).position(block, event.index)
-        summary = self._summary(job.shape, view.reason, wait, position)
+            position = self._state.queue_of(shape).position(block, event.index)
+        summary = self._summary(shape, view.reason, wait, position)
         return self._explanation(
             job, event.index, view.state, view.reason, summary, obstacles, position, wait
         )
