@@ -27,7 +27,7 @@ def test_limits_change_while_the_scheduler_runs(make_swarm: SwarmMaker) -> None:
     long = "x" * 200
     assert submit(swarm, long) == 201
     settings = swarm.home / "mycel.toml"
-    settings.write_text('[scheduler.api]\nmax_request_size = "100B"\n')
+    settings.write_text(settings.read_text() + '[scheduler.api]\nmax_request_size = "100B"\n')
 
     done = swarm.mycel("reload", "--json")
 
