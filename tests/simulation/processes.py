@@ -34,6 +34,7 @@ from mycel.roles.scheduling import SchedulerNode
 from mycel.roles.working import WorkerNode
 from mycel.store.memory import MemoryStore
 from mycel.store.spool import MemorySpool
+from mycel.swarm.interface import Liveness
 from mycel.swarm.memory import MemoryNetwork, MemorySwarm
 
 from .history import Execution, History
@@ -106,6 +107,7 @@ class Process:
         self.random = random
         self.offset = random.uniform(-500.0, 500.0)
         self.clock = ProcessClock(world, self.offset)
+        self.liveness = Liveness()
         self.is_running = False
         self.thawed_at = -1.0
 
@@ -140,6 +142,7 @@ class Process:
             PROTOCOLS,
             roles=frozenset({roles}),
             clock_offset_seconds=self.offset,
+            liveness=self.liveness,
         )
 
 
@@ -161,12 +164,13 @@ class SchedulerProcess(Process):
     ) -> None:
         super().__init__(world, network, peer, random)
         self.store = MemoryStore(world, lambda: random.uniform(0.0005, 0.02))
+        self.settings = SETTINGS
         self.history = history
         self.on_reply: Callable[[Reply], None] = lambda reply: None
         self._gateways = gateways
 
     def boot(self) -> None:
-        self.machine = Scheduler(SETTINGS, digest=digest, random=self.random.random)
+        self.machine = Scheduler(self.settings, digest=digest, random=self.random.random)
         self.node = SchedulerNode(
             Checked(self.machine, check_scheduler, self.history),  # type: ignore[arg-type]
             self.clock,

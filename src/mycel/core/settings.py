@@ -19,6 +19,8 @@ class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = 15.0
     """How long a lease lives after the worker's clock reading that renewed it."""
+    health_check_interval: float = 30.0
+    """A worker without leases may be silent for so long before it misses a check."""
     health_check_timeout: float = 5.0
     """An assignment unacknowledged for so long is withdrawn; a dial is tried again."""
     max_consecutive_failures: int = 3

@@ -29,11 +29,11 @@ from mycel.config.errors import ConfigurationError
 from mycel.config.reloading import changes
 from mycel.store.errors import StoreError
 from mycel.swarm.errors import SwarmError
-from mycel.swarm.interface import Liveness, SwarmListener
+from mycel.swarm.interface import SwarmListener
 from mycel.telemetry.log import Log, route_logging
 from mycel.telemetry.sinks import FileSink
 
-from .protocols import PROTOCOLS
+from .protocols import PROTOCOLS, liveness_of
 
 if TYPE_CHECKING:
     from mycel.swarm.libp2p import Libp2pSwarm
@@ -112,16 +112,6 @@ class Program:
         if self._ended is not None:
             self._ended.set()
 
-    @property
-    def liveness(self) -> Liveness:
-        scheduler = self.configuration.scheduler
-        timeout = scheduler.fault_tolerance.health_check_timeout
-        return Liveness(
-            heartbeat_seconds=scheduler.heartbeat_seconds,
-            silence_seconds=scheduler.heartbeat_seconds + timeout,
-            repeat_seconds=timeout,
-        )
-
     async def start_swarm(self, listener: SwarmListener) -> Libp2pSwarm:
         """Joins libp2p with this node's identity, and listens."""
         from mycel._native import identity
@@ -136,7 +126,7 @@ class Program:
             listener=listener,
             protocols=PROTOCOLS,
             listen_addresses=self.configuration.swarm.listen,
-            liveness=self.liveness,
+            liveness=liveness_of(self.configuration),
         )
 
     def ready(self, peer: str, addresses: list[str], api: str = "") -> None:

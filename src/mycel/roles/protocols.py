@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, StreamProtocol
+from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Liveness, StreamProtocol
 from mycel.wire.limits import CONTROL_BYTES_MAX, WORK_BYTES_MAX
+
+if TYPE_CHECKING:
+    from mycel.config import Configuration
 
 PROTOCOLS: Final = (
     StreamProtocol(name=CONTROL_PROTOCOL, max_frame_bytes=CONTROL_BYTES_MAX, heartbeats=False),
@@ -15,3 +18,14 @@ PROTOCOLS: Final = (
 
 def schedulers_topic(swarm_name: str) -> str:
     return f"mycel/{swarm_name}/schedulers"
+
+
+def liveness_of(configuration: Configuration) -> Liveness:
+    """When a stream counts as silent."""
+    scheduler = configuration.scheduler
+    timeout = scheduler.fault_tolerance.health_check_timeout
+    return Liveness(
+        heartbeat_seconds=scheduler.heartbeat_seconds,
+        silence_seconds=scheduler.heartbeat_seconds + timeout,
+        repeat_seconds=timeout,
+    )

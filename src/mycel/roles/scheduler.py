@@ -37,6 +37,7 @@ def settings_of(configuration: Configuration) -> SchedulerSettings:
     health, retry = scheduler.fault_tolerance, scheduler.retry
     return SchedulerSettings(
         lease_seconds=scheduler.lease_seconds,
+        health_check_interval=health.health_check_interval,
         health_check_timeout=health.health_check_timeout,
         max_consecutive_failures=health.max_consecutive_failures,
         max_concurrent_tasks=scheduler.max_concurrent_tasks,

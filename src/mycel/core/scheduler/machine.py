@@ -248,7 +248,7 @@ class Scheduler:
     def _silence(self, event: events.SilenceNoticed, now: float) -> None:
         worker = self.state.workers.get(event.peer)
         if worker is not None:
-            self._presence.silent(worker, now)
+            self._presence.silent(worker, event.seconds, now)
 
     def _round_trip(self, event: events.RoundTrip, now: float) -> None:
         worker = self.state.workers.get(event.peer)

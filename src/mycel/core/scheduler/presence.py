@@ -172,9 +172,13 @@ class Presence:
                 for lease in worker.leases.values():
                     self._state.touch(lease.queue)
 
-    def silent(self, worker: Worker, now: float) -> None:
+    def silent(self, worker: Worker, seconds: float, now: float) -> None:
         if worker.state not in (WorkerState.HEALTHY, WorkerState.SUSPECT):
             return
+        settings = self._state.settings
+        idle = not worker.leases and not worker.attempts
+        if idle and seconds < settings.health_check_interval + settings.health_check_timeout:
+            return  # nothing depends on it now
         worker.missed += 1
         worker.step(WorkerStep.MISS)
         if worker.missed >= self._state.settings.max_consecutive_failures:

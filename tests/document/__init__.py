@@ -1,0 +1,1 @@
+"""Every key and every metric of the scheduler-nodes document, each seen to have its effect."""
