@@ -203,6 +203,7 @@ def attempt_ended(
         error="gone",
         started_at=None,
         ended_at=1004.0,
+        cause="worker" if attempt % 2 == 0 else "",
     )
 
 

@@ -25,6 +25,8 @@ from mycel.core.journal import (
     StoredBlock,
     StoredJob,
     TaskEnded,
+    WorkerMeasured,
+    WorkersForgotten,
 )
 
 from .store_harness import attempt_ended, block, group, job_id, lease, opened, task_ended
@@ -44,6 +46,7 @@ def histories(draw: st.DrawFn) -> list[list[Entry]]:
         maker.end_job,
         maker.prune,
         maker.lease,
+        maker.measure,
     ]
     groups: list[list[Entry]] = []
     for _ in range(draw(st.integers(1, 12))):
@@ -150,6 +153,15 @@ class _Maker:
         else:
             self.entries.append(LeaseEnded(PeerId(worker), LeaseId(number), "released"))
 
+    def measure(self) -> None:
+        workers = [PeerId(f"worker-{number}") for number in (1, 2)]
+        worker = self._draw(st.sampled_from(workers))
+        if self._draw(st.booleans()):
+            failures = self._draw(st.integers(0, 5))
+            self.entries.append(WorkerMeasured(worker, 2.5, 1.0, 0.125, failures, 1005.5))
+        else:
+            self.entries.append(WorkersForgotten((worker, PeerId("nobody"))))
+
     def _attempt(self) -> int:
         self._next_attempt += 1
         return self._next_attempt
@@ -190,6 +202,7 @@ def expected_after(groups: Sequence[Sequence[Entry]]) -> Restored:
         tasks_succeeded=sum(e.state == "succeeded" for e in ended),
         tasks_failed=sum(e.state == "failed" for e in ended),
         tasks_cancelled=sum(e.state == "cancelled" for e in ended),
+        health=_health(entries),
     )
 
 
@@ -227,6 +240,16 @@ def _leases(entries: list[Entry]) -> list[LeaseGranted]:
         if isinstance(entry, LeaseEnded):
             held.pop((entry.worker, entry.lease), None)
     return [held[key] for key in sorted(held)]
+
+
+def _health(entries: list[Entry]) -> list[WorkerMeasured]:
+    known: dict[PeerId, WorkerMeasured] = {}
+    for entry in entries:
+        if isinstance(entry, WorkerMeasured):
+            known[entry.worker] = entry
+        if isinstance(entry, WorkersForgotten):
+            known = {peer: one for peer, one in known.items() if peer not in entry.workers}
+    return [known[peer] for peer in sorted(known)]
 
 
 def results_of(groups: Sequence[Sequence[Entry]], number: int) -> list[tuple[int, TaskEnded]]:

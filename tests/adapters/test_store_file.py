@@ -185,7 +185,9 @@ class TestOpening:
         old.close()
         connection = sqlite3.connect(path)
         connection.executescript(
-            """DROP TABLE groups; ALTER TABLE blocks DROP COLUMN group_number;
+            """DROP TABLE groups; DROP TABLE workers;
+            ALTER TABLE ended_attempts DROP COLUMN cause;
+            ALTER TABLE blocks DROP COLUMN group_number;
             ALTER TABLE blocks DROP COLUMN digest; ALTER TABLE jobs DROP COLUMN stages;
             PRAGMA user_version = 1"""
         )

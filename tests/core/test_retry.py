@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mycel.core.retry import Cause, attempts_allowed, delay_seconds, is_retried
+from mycel.core.retry import Cause, attempts_allowed, delay_seconds, is_poison, is_retried
 from mycel.core.settings import RetrySettings
 from mycel.core.work import Retry
 
@@ -48,3 +48,23 @@ def test_the_pause_grows_as_configured(backoff: str, delays: list[float]) -> Non
     assert found == delays
     assert delay_seconds(settings, 1, 1.0) == pytest.approx(2.4)
     assert delay_seconds(settings, 1, -1.0) == pytest.approx(1.6)
+
+
+@pytest.mark.parametrize(
+    ("causes", "poison"),
+    [
+        (["worker", "worker"], False),
+        (["worker", "worker", "worker"], True),
+        (["worker", "crash", "worker"], True),
+        (["crash", "worker", "timeout", "worker"], False),
+        (["timeout", "worker", "crash", "crash"], True),
+        (["worker", "worker", "error"], False),
+    ],
+)
+def test_so_many_fatal_ends_in_a_row_make_a_task_poison(causes: list[str], poison: bool) -> None:
+    assert is_poison(RetrySettings(poison_attempts=3, max_attempts=99), causes) is poison
+
+
+def test_a_crash_is_the_tasks_own() -> None:
+    assert not is_retried(RetrySettings(), Retry(), Cause.CRASH, 1)
+    assert is_retried(RetrySettings(), Retry(on_error=True), Cause.CRASH, 1)

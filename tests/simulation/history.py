@@ -39,6 +39,8 @@ class History:
         self.executions: list[Execution] = []
         self.acknowledged: dict[JobId, int] = {}
         """Jobs whose submission was answered, with the number of tasks acknowledged."""
+        self.refused: set[JobId] = set()
+        """Jobs that came after their deadline."""
         self.seen: list[Seen] = []
         self.cancelled: set[tuple[JobId, int]] = set()
         """Cancellations that were answered."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
+from mycel.core.codec import decode_specification
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId
-from mycel.core.journal import AttemptEnded, JobOpened, LeaseEnded, TaskEnded
-from mycel.core.retry import attempts_allowed
+from mycel.core.journal import AttemptEnded, JobOpened, LeaseEnded, TaskEnded, WorkerMeasured
+from mycel.core.retry import FATAL, attempts_allowed, is_poison
 from mycel.core.work import Retry
 from mycel.store.memory import Committed
 
@@ -14,6 +17,7 @@ from .history import Execution, History
 from .processes import SETTINGS, SchedulerProcess
 from .world import World
 
+LONGEST_BACKOFF_SECONDS = 1.2 * SETTINGS.retry.backoff_max
 Task = tuple[JobId, int]
 GIVEN_UP = ("it was not renewed", "it was silent for too long")
 """The scheduler concluded from time alone that the worker's lease has ended. A lease that it
@@ -47,6 +51,8 @@ class _Case:
         self.names: dict[JobNumber, JobId] = {}
         self.ended: dict[Task, tuple[float, TaskEnded]] = {}
         self.attempts: dict[Task, list[AttemptEnded]] = {}
+        self.deadlines: dict[JobNumber, float | None] = {}
+        self.successes: Counter[PeerId] = Counter()
         self.lease_ends: dict[tuple[PeerId, LeaseId], float] = {}
         self._found: list[str] = []
 
@@ -67,10 +73,13 @@ class _Case:
             entry = committed.entry
             if isinstance(entry, JobOpened):
                 self.names[entry.job] = entry.id
+                self.deadlines[entry.job] = decode_specification(entry.specification).deadline_at
             elif isinstance(entry, TaskEnded):
                 self._read_task(committed.at, entry)
             elif isinstance(entry, AttemptEnded):
                 self._read_attempt(entry)
+            elif isinstance(entry, WorkerMeasured):
+                self._read_health(entry)
             elif isinstance(entry, LeaseEnded) and entry.reason in GIVEN_UP:
                 self.lease_ends[entry.worker, entry.lease] = committed.at
 
@@ -83,14 +92,31 @@ class _Case:
             if entry.attempt is not None and entry.attempt <= before.attempt:
                 self._complain(f"task {task} took the result of an old attempt")
 
+        if entry.state == "succeeded" and entry.worker is not None:
+            self.successes[entry.worker] += 1
+        if entry.reason == "deadline":
+            deadline_at = self.deadlines[entry.job]
+            if deadline_at is None or entry.ended_at < deadline_at - LONGEST_BACKOFF_SECONDS:
+                self._complain(f"task {task} missed a deadline that it did not have")
+        if entry.reason == "poison":
+            fatal = [one for one in self.attempts.get(task, ()) if one.cause in FATAL]
+            if len(fatal) < SETTINGS.retry.poison_attempts - 1:
+                self._complain(f"task {task} was called poison too soon")
+
+    def _read_health(self, entry: WorkerMeasured) -> None:
+        if not 0 <= entry.succeeded <= self.successes[entry.worker]:
+            self._complain(f"{entry.worker} is said to have done more than it did")
+
     def _read_attempt(self, entry: AttemptEnded) -> None:
         task = (self.names[entry.job], entry.index)
         if task in self.ended:
             self._complain(f"an attempt of {task} ended after its task")
         self.attempts.setdefault(task, []).append(entry)
-        counted = sum(one.counts for one in self.attempts[task])
-        if counted >= attempts_allowed(SETTINGS.retry, Retry()):
+        causes = [one.cause for one in self.attempts[task] if one.counts]
+        if len(causes) >= attempts_allowed(SETTINGS.retry, Retry()):
             self._complain(f"task {task} was tried too often")
+        if is_poison(SETTINGS.retry, causes):
+            self._complain(f"task {task} went on although it is poison")
 
     def _nothing_is_lost(self) -> None:
         for job, count in self.history.acknowledged.items():

@@ -43,7 +43,7 @@ from .time import ProcessClock, VirtualClock
 SWARM = "simulated"
 SETTINGS = SchedulerSettings(
     idle_lease_seconds=8.0,
-    retry=RetrySettings(backoff_base=0.5, backoff_max=4.0, max_attempts=4),
+    retry=RetrySettings(backoff_base=0.5, backoff_max=4.0, max_attempts=4, max_retries=9),
 )
 
 
@@ -229,6 +229,7 @@ class WorkerProcess(Process):
         self._gateways = gateways
         self._behaviour = behaviour
         self.holders_end: Callable[[PeerId, PeerId, LeaseId], float | None] = _unknown
+        self.on_killed: Callable[[Process], None] = lambda process: None
         self._settings = WorkerSettings(prefetch_seconds=prefetch_seconds)
         self._capabilities = Capabilities(
             cpu_cores=cores, memory=1 << 33, drivers=("process", "python")
@@ -300,15 +301,23 @@ class WorkerProcess(Process):
         )
         self.history.executions.append(execution)
         self._running[run.attempt] = execution
-        seconds, self._ends[run.attempt] = self._behaviour(*found)
+        seconds, end = self._behaviour(*found)
+        self._ends[run.attempt] = end
+        if end == "kill":
+            self.clock.call_at(self.clock.now() + seconds / 2, lambda: self.on_killed(self))
         return seconds
 
     def _outcome(self, run: Run) -> Finished:
         execution = self._running[run.attempt]
         end = self._ends.pop(run.attempt)
         if end != "succeed":
-            fault = end == "fault"
-            return Finished(run.attempt, "failed", error="it failed", driver_fault=fault)
+            return Finished(
+                run.attempt,
+                "failed",
+                error="it failed",
+                driver_fault=end == "fault",
+                crashed=end == "crash",
+            )
         value = {
             "task": run.task_id,
             "attempt": execution.attempt,

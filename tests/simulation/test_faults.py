@@ -78,10 +78,10 @@ def boot_number_not_raised(patch: pytest.MonkeyPatch) -> None:
 
 
 def task_sent_again_under_the_same_number(patch: pytest.MonkeyPatch) -> None:
-    original: Callable[[Attempts, Attempt], None] = Attempts._requeue
+    original: Callable[[Attempts, Attempt, float], None] = Attempts._requeue
 
-    def requeue(self: Attempts, attempt: Attempt) -> None:
-        original(self, attempt)
+    def requeue(self: Attempts, attempt: Attempt, now: float) -> None:
+        original(self, attempt, now)
         self._state._counter = (attempt.id & COUNTER_MAX) - 1
 
     patch.setattr(Attempts, "_requeue", requeue)

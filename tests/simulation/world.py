@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 
 from mycel.core.effects import Reply
-from mycel.core.errors import Refusal
+from mycel.core.errors import Refusal, Unprocessable
 from mycel.core.events import Append, CancelTask, CloseJob, Event, ReadTask, Submit, WaitTask
 from mycel.core.identifiers import JobId, LeaseId, PeerId, RequestId, ulid
 from mycel.core.jobs import Specification
@@ -25,10 +25,24 @@ from mycel.swarm.memory import Faults, MemoryNetwork
 
 from .history import History, Seen
 from .processes import GatewayProcess, Process, SchedulerProcess, WorkerProcess
-from .time import VirtualClock
+from .time import EPOCH, VirtualClock
 
 TROUBLE_SECONDS = 60.0
 PEACE_SECONDS = 400.0
+
+
+Ends = tuple[tuple[str, float], ...]
+UNRELIABLE: Ends = (("fail", 0.2), ("fault", 0.05), ("crash", 0.05))
+POISON: Ends = (("kill", 0.7), ("crash", 0.2))
+"""Tasks that take their worker or interpreter along, nearly every time."""
+
+
+class Typical(msgspec.Struct, frozen=True):
+    """How the tasks of a job run."""
+
+    seconds: float
+    ends: Ends
+    """With their shares; the rest succeeds."""
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +103,8 @@ class World:
         ]
         for worker in self.workers:
             worker.holders_end = self._lease_end
-        self._typical: dict[JobId, tuple[float, float, float]] = {}
+            worker.on_killed = self._kill
+        self._typical: dict[JobId, Typical] = {}
         self._home: dict[JobId, int] = {}
         """Which scheduler each job is submitted to."""
         self._request = 0
@@ -188,12 +203,20 @@ class World:
 
     # Clients
 
+    def _unix(self) -> float:
+        return self.clock.now() + EPOCH
+
     def _behaviour(self, job: JobId, index: int) -> tuple[float, str]:
         """How long a run of this task takes, and how it ends."""
-        seconds, failing, faulty = self._typical[job]
+        typical = self._typical[job]
         chance = self.random.random()
-        end = "fail" if chance < failing else "fault" if chance < failing + faulty else "succeed"
-        return seconds * self.random.uniform(0.5, 1.5), end
+        end = "succeed"
+        for name, share in typical.ends:
+            if chance < share:
+                end = name
+                break
+            chance -= share
+        return typical.seconds * self.random.uniform(0.5, 1.5), end
 
     def _ask(
         self,
@@ -218,8 +241,10 @@ class World:
         self._home[job_id] = random.randrange(len(self.schedulers))
         count = random.choice((1, 3, 20, 60))
         seconds = random.choice((0.001, 0.03, 0.3, 2.0))
-        failing, faulty = random.choice(((0.0, 0.0), (0.0, 0.0), (0.2, 0.05)))
-        self._typical[job_id] = (seconds, failing, faulty)
+        ends = random.choice(((), (), UNRELIABLE, POISON))
+        if ends is POISON:
+            count = random.choice((1, 2))
+        self._typical[job_id] = Typical(seconds, ends)
         driver = random.choice(("process", "python"))
         timeout = random.choice((None, None, 1.2 * seconds))
         specification = Specification(
@@ -227,6 +252,7 @@ class World:
             retry=Retry(on_error=random.random() < 0.5),
             requirements=Requirements(cpu_cores=float(random.choice((0.5, 1, 1, 2)))),
             priority=random.choice((0, 0, 5)),
+            deadline_at=random.choice((None, None, self._unix() + random.uniform(0.5, 30.0))),
         )
         # Nobody could run two cores on a swarm of single-core workers.
         most = max(worker._capabilities.cpu_cores for worker in self.workers)
@@ -243,10 +269,14 @@ class World:
         self, job_id: JobId, specification: Specification, count: int, close: bool
     ) -> None:
         """Submits, and submits the same again until it is answered, as a good client does."""
-        if job_id in self.history.acknowledged:
+        if job_id in self.history.acknowledged or job_id in self.history.refused:
             return
 
         def answered(answer: object) -> None:
+            if isinstance(answer, Unprocessable) and specification.deadline_at is not None:
+                assert self._unix() >= specification.deadline_at, answer
+                self.history.refused.add(job_id)
+                return
             assert isinstance(answer, SubmittedView), answer
             self.history.acknowledged.setdefault(job_id, count)
             if count:

@@ -83,6 +83,8 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None
     retry: RetryAnswer | UnsetType = UNSET
     labels: dict[str, str] | UnsetType = UNSET
+    deadline: str | UnsetType = UNSET
+    max_cost: float | UnsetType = UNSET
     created_at: str
     started_at: str | None
     finished_at: str | None
@@ -263,6 +265,10 @@ def _template(specification: Specification, arguments: bytes) -> dict[str, Any]:
         fields["retry"] = RetryAnswer(retry.max_attempts, retry.on_error)
     if specification.labels:
         fields["labels"] = dict(specification.labels)
+    if specification.deadline_at is not None:
+        fields["deadline"] = iso(specification.deadline_at)
+    if specification.max_cost is not None:
+        fields["max_cost"] = specification.max_cost
     return fields
 
 

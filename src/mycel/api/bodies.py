@@ -19,6 +19,8 @@ Size = Annotated[int, Meta(ge=0, le=_HUGE)] | Annotated[str, Meta(min_length=1, 
 """Bytes, or a number with a unit such as "16GB"."""
 Name = Annotated[str, Meta(max_length=256)]
 Identifier = Annotated[str, Meta(min_length=1, max_length=1024)]
+Deadline = Annotated[float, Meta(gt=0, le=1e9)] | Annotated[str, Meta(min_length=1, max_length=40)]
+"""Seconds from now, or a time such as "2030-01-31T12:00:00Z"."""
 Count = Annotated[int, Meta(ge=0, le=_HUGE)]
 
 
@@ -72,6 +74,8 @@ class TaskBody(Body, frozen=True):
     timeout: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     retry: RetryBody | None = None
     labels: dict[Identifier, Name] = {}
+    deadline: Deadline | None = None
+    max_cost: Amount | None = None
     require_satisfiable: bool = False
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -55,7 +57,23 @@ def specification(body: TaskBody, path: str = "$") -> Specification:
         else Retry(body.retry.max_attempts, body.retry.on_error),
         labels=_pairs(body.labels) if body.labels else (),
         requirements_given=asked is not None and asked.names_resources,
+        deadline_at=None if body.deadline is None else _deadline(body.deadline, path),
+        max_cost=body.max_cost,
     )
+
+
+def _deadline(given: float | str, path: str) -> float:
+    """Unix time."""
+    if not isinstance(given, str):
+        return time.time() + given
+    try:
+        moment = datetime.fromisoformat(given)
+    except ValueError as error:
+        detail = 'a deadline is seconds from now, or a time such as "2030-01-31T12:00:00Z"'
+        raise unprocessable(detail, f"{path}.deadline") from error
+    if moment.tzinfo is None:
+        raise unprocessable("a deadline needs its time zone, such as Z", f"{path}.deadline")
+    return moment.timestamp()
 
 
 def _work(body: TaskBody, path: str) -> Work:

@@ -48,6 +48,10 @@ class Specification(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: tuple[tuple[str, str], ...] = ()
     requirements_given: bool = True
     """False if the profile is ours, because the job named no resources."""
+    deadline_at: float | None = None
+    """Unix time. What waits then fails, and nothing is tried again after it."""
+    max_cost: float | None = None
+    """Offers above it are not taken; the unit is the workers'."""
 
 
 class Group:

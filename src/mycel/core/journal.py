@@ -87,7 +87,7 @@ class TaskEnded(msgspec.Struct, frozen=True):
     state: str
     """`succeeded`, `failed` or `cancelled`"""
     reason: str
-    """Of a cancelled one; else empty."""
+    """Why it was cancelled; of a failed one `deadline` or `poison`; else empty."""
     attempt: AttemptId | None
     """None if it was cancelled before anything was sent."""
     attempt_state: str
@@ -120,6 +120,8 @@ class AttemptEnded(msgspec.Struct, frozen=True):
     error: str
     started_at: float | None
     ended_at: float
+    cause: str = ""
+    """`core.retry.Cause` of an end that counts: what in a row marks a poison task."""
 
 
 class LeaseGranted(msgspec.Struct, frozen=True):
@@ -138,6 +140,23 @@ class LeaseEnded(msgspec.Struct, frozen=True):
     reason: str
 
 
+class WorkerMeasured(msgspec.Struct, frozen=True):
+    """A worker's health, written now and then; the last one counts."""
+
+    worker: PeerId
+    succeeded: float
+    failed: float
+    busy_seconds: float
+    consecutive_failures: int
+    last_seen_at: float | None
+
+
+class WorkersForgotten(msgspec.Struct, frozen=True):
+    """The health of these workers is kept no longer."""
+
+    workers: tuple[PeerId, ...]
+
+
 Entry = (
     JobOpened
     | GroupAdded
@@ -149,6 +168,8 @@ Entry = (
     | AttemptEnded
     | LeaseGranted
     | LeaseEnded
+    | WorkerMeasured
+    | WorkersForgotten
 )
 
 
@@ -188,3 +209,4 @@ class Restored(msgspec.Struct, frozen=True):
     """Totals since the journal began, pruned ones included: counters must not fall."""
     tasks_failed: int
     tasks_cancelled: int
+    health: list[WorkerMeasured] = []

@@ -58,6 +58,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     started_at: float = 0.0
     ended_at: float = 0.0
     number: int = 1
+    crashed: bool = False
+    """It took its interpreter along."""
 
     @property
     def size(self) -> int:

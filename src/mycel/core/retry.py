@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import Final
 
 from .settings import RetrySettings
 from .work import Retry
@@ -14,6 +16,12 @@ class Cause(StrEnum):
     TIMEOUT = "timeout"
     WORKER = "worker"
     """The worker died, or its driver failed."""
+    CRASH = "crash"
+    """The task's own, and its interpreter died of it."""
+
+
+FATAL: Final = frozenset({Cause.WORKER.value, Cause.CRASH.value})
+"""What took the worker or the interpreter along."""
 
 
 def attempts_allowed(settings: RetrySettings, job: Retry) -> int:
@@ -34,6 +42,13 @@ def is_retried(settings: RetrySettings, job: Retry, cause: Cause, counted: int) 
     if cause is Cause.WORKER:
         return settings.retry_on_worker_failure
     return job.on_error
+
+
+def is_poison(settings: RetrySettings, causes: Sequence[str]) -> bool:
+    """`causes`: of the ends that count, this one last. So many fatal ones in a row are no
+    coincidence: the task is stopped before it takes the next worker along."""
+    limit = settings.poison_attempts
+    return len(causes) >= limit and all(cause in FATAL for cause in causes[-limit:])
 
 
 def delay_seconds(settings: RetrySettings, retry: int, jitter: float) -> float:

@@ -14,6 +14,9 @@ class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_max: float = 60.0
     retry_on_timeout: bool = True
     retry_on_worker_failure: bool = True
+    poison_attempts: int = 3
+    """So many attempts in a row that took their worker or interpreter along, and a task is
+    stopped, whatever retries it has left."""
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +54,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Finished jobs are kept so long…"""
     retention_tasks: int = 1_000_000
     """…and so many tasks of theirs at the most."""
+    health_save_seconds: float = 5.0
+    """What is measured of workers is journalled so often: a crash forgets the rest."""
     away_seconds: float = 10.0
     """A worker without leases that has lost its link is forgotten."""
 

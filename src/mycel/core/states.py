@@ -58,6 +58,7 @@ TASK: Final = Table[TaskState, TaskStep](
     {
         (TaskState.QUEUED, TaskStep.ASSIGN): TaskState.LEASED,
         (TaskState.QUEUED, TaskStep.ADOPT): TaskState.LEASED,
+        (TaskState.QUEUED, TaskStep.FAIL): TaskState.FAILED,
         (TaskState.QUEUED, TaskStep.CANCEL): TaskState.CANCELLED,
         (TaskState.LEASED, TaskStep.START): TaskState.RUNNING,
         (TaskState.LEASED, TaskStep.GIVE_BACK): TaskState.QUEUED,

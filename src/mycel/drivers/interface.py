@@ -60,6 +60,8 @@ class Finished(msgspec.Struct, frozen=True):
     started_at: float = 0.0
     """CLOCK_BOOTTIME, seconds."""
     ended_at: float = 0.0
+    crashed: bool = False
+    """The task took its interpreter along."""
 
 
 class DriverListener(Protocol):

@@ -306,7 +306,7 @@ class PythonDriver:
         now = clock()
         output = ended.output
         state: FinishedState = "failed"
-        fault = False
+        fault = crashed = False
         if run.attempt in link.stopped_as:
             state = link.stopped_as[run.attempt]
             timeout = run.work.timeout_seconds or 0.0
@@ -324,6 +324,7 @@ class PythonDriver:
         else:
             how = describe_exit(ended.exit_code)
             error = f"the interpreter ended while it ran {run.work.function!r}: {how}"
+            crashed = True
         return Finished(
             run.attempt,
             state,
@@ -333,6 +334,7 @@ class PythonDriver:
             stderr=output,
             started_at=since or now,
             ended_at=now,
+            crashed=crashed,
         )
 
     def _fail_waiting(self, state: _Lane, reason: str) -> None:

@@ -58,6 +58,7 @@ def settings_of(configuration: Configuration) -> SchedulerSettings:
             backoff_max=retry.backoff_max,
             retry_on_timeout=retry.retry_on_timeout,
             retry_on_worker_failure=retry.retry_on_worker_failure,
+            poison_attempts=retry.poison_attempts,
         ),
     )
 

@@ -257,4 +257,5 @@ def _bare_outcome(finished: Finished) -> Outcome:
         finished.stderr,
         finished.started_at,
         finished.ended_at,
+        crashed=finished.crashed,
     )

@@ -27,6 +27,8 @@ from mycel.core.journal import (
     LeaseGranted,
     Restored,
     TaskEnded,
+    WorkerMeasured,
+    WorkersForgotten,
 )
 
 from .errors import DiskRefused, JournalBroken, StoreError
@@ -48,6 +50,8 @@ _DECODERS: Final[dict[type[Any], msgspec.msgpack.Decoder[Any]]] = {
         AttemptEnded,
         LeaseGranted,
         LeaseEnded,
+        WorkerMeasured,
+        WorkersForgotten,
     )
 }
 

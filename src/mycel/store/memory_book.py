@@ -24,6 +24,8 @@ from mycel.core.journal import (
     StoredBlock,
     StoredJob,
     TaskEnded,
+    WorkerMeasured,
+    WorkersForgotten,
 )
 
 from .errors import AlreadyEnded, AttemptOutdated, OwnershipLost, RuleBroken
@@ -80,6 +82,7 @@ class MemoryBook:
         self.jobs: dict[JobNumber, BookJob] = {}
         self.numbers: dict[JobId, JobNumber] = {}
         self.leases: dict[tuple[PeerId, LeaseId], LeaseGranted] = {}
+        self.health: dict[PeerId, WorkerMeasured] = {}
         self.last_sequence = 0
         self.highest_job = 0
         self.totals = dict.fromkeys(STATES, 0)
@@ -95,6 +98,8 @@ class MemoryBook:
             AttemptEnded: self._end_attempt,
             LeaseGranted: self._grant_lease,
             LeaseEnded: self._end_lease,
+            WorkerMeasured: self._measure_worker,
+            WorkersForgotten: self._forget_workers,
         }
 
     def apply(self, entry: Entry) -> None:
@@ -123,6 +128,7 @@ class MemoryBook:
             tasks_succeeded=self.totals["succeeded"],
             tasks_failed=self.totals["failed"],
             tasks_cancelled=self.totals["cancelled"],
+            health=[self.health[worker] for worker in sorted(self.health)],
         )
 
     def _job(self, number: JobNumber) -> BookJob:
@@ -219,3 +225,10 @@ class MemoryBook:
 
     def _end_lease(self, ended: LeaseEnded) -> None:
         self.leases.pop((ended.worker, ended.lease), None)
+
+    def _measure_worker(self, measured: WorkerMeasured) -> None:
+        self.health[measured.worker] = measured
+
+    def _forget_workers(self, forgotten: WorkersForgotten) -> None:
+        for worker in forgotten.workers:
+            self.health.pop(worker, None)

@@ -25,6 +25,7 @@ from mycel.core.journal import (
     Restored,
     StoredBlock,
     StoredJob,
+    WorkerMeasured,
 )
 
 # Arguments of a block whose tasks are all terminal are of no use to a scheduler, and may be
@@ -82,6 +83,7 @@ def restore(connection: sqlite3.Connection) -> Restored:
             tasks_succeeded=totals[2],
             tasks_failed=totals[0],
             tasks_cancelled=totals[1],
+            health=_health(connection),
         )
 
 
@@ -190,3 +192,8 @@ def _leases(connection: sqlite3.Connection) -> list[LeaseGranted]:
         LeaseGranted(worker, lease, shape, slots, _ADDRESSES.decode(addresses))
         for worker, lease, shape, slots, addresses in connection.execute(query)
     ]
+
+
+def _health(connection: sqlite3.Connection) -> list[WorkerMeasured]:
+    query = "SELECT * FROM workers ORDER BY worker"
+    return [WorkerMeasured(*row) for row in connection.execute(query)]

@@ -5,6 +5,7 @@
           ├─ results         one row per finished task, numbered in the order of commits
           └─ ended_attempts  of attempts that left their task unfinished
     leases                   those that have not ended
+    workers                  what was measured of each
     pruned_jobs              forgotten jobs of which rows are still to be deleted
     meta                     one row: boot number, and what pruning took away: the highest
                              numbers and how many tasks had ended how
@@ -20,7 +21,7 @@ from typing import Final
 
 from .database import Format
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 APPLICATION_ID: Final = 0x4D59434A  # "MYCJ"
 
 _GROUPS: Final = """
@@ -30,6 +31,17 @@ CREATE TABLE groups (
     stage INTEGER NOT NULL,
     specification BLOB NOT NULL,
     PRIMARY KEY (job, number)
+) WITHOUT ROWID
+"""
+
+_WORKERS: Final = """
+CREATE TABLE workers (
+    worker TEXT PRIMARY KEY,
+    succeeded REAL NOT NULL,
+    failed REAL NOT NULL,
+    busy_seconds REAL NOT NULL,
+    consecutive_failures INTEGER NOT NULL,
+    last_seen_at REAL
 ) WITHOUT ROWID
 """
 
@@ -116,6 +128,7 @@ CREATE TABLE ended_attempts (
     error TEXT NOT NULL,
     started_at REAL,
     ended_at REAL NOT NULL,
+    cause TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (job, task_index, attempt)
 ) WITHOUT ROWID;
 
@@ -138,10 +151,15 @@ ALTER TABLE blocks ADD COLUMN digest BLOB NOT NULL DEFAULT x'';
 ALTER TABLE jobs ADD COLUMN stages BLOB NOT NULL DEFAULT x''
 """
 
+_FROM_2: Final = f"""
+{_WORKERS};
+ALTER TABLE ended_attempts ADD COLUMN cause TEXT NOT NULL DEFAULT ''
+"""
+
 JOURNAL_FORMAT: Final = Format(
     what="a scheduler's journal",
     application_id=APPLICATION_ID,
     version=SCHEMA_VERSION,
-    script=f"{_SCRIPT};{_GROUPS}",
-    migrations=(_FROM_1,),
+    script=f"{_SCRIPT};{_GROUPS};{_WORKERS}",
+    migrations=(_FROM_1, _FROM_2),
 )

@@ -27,6 +27,8 @@ from mycel.core.journal import (
     LeaseEnded,
     LeaseGranted,
     TaskEnded,
+    WorkerMeasured,
+    WorkersForgotten,
 )
 
 from .errors import AlreadyEnded, AttemptOutdated, OwnershipLost, RuleBroken
@@ -47,7 +49,7 @@ AND NOT EXISTS (
 
 _ATTEMPT_ENDED: Final = f"""
 INSERT OR IGNORE INTO ended_attempts
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13
 WHERE {_EPOCH_OF_TASK.format(job=1, index=2)} = ?3
 AND NOT EXISTS (SELECT 1 FROM results WHERE job = ?1 AND task_index = ?2)
 AND NOT EXISTS (
@@ -121,6 +123,8 @@ class EntryWriter:
             AttemptEnded: self._end_attempts,
             LeaseGranted: self._grant_leases,
             LeaseEnded: self._end_leases,
+            WorkerMeasured: self._measure_workers,
+            WorkersForgotten: self._forget_workers,
         }
         self.forget()
 
@@ -265,3 +269,11 @@ class EntryWriter:
             "DELETE FROM leases WHERE worker = ? AND lease = ?",
             [(ended.worker, ended.lease) for ended in run],
         )
+
+    def _measure_workers(self, run: list[WorkerMeasured]) -> None:
+        rows = [astuple(measured) for measured in run]
+        self._connection.executemany("INSERT OR REPLACE INTO workers VALUES (?,?,?,?,?,?)", rows)
+
+    def _forget_workers(self, run: list[WorkersForgotten]) -> None:
+        rows = [(worker,) for forgotten in run for worker in forgotten.workers]
+        self._connection.executemany("DELETE FROM workers WHERE worker = ?", rows)

@@ -22,7 +22,7 @@ from mycel.core.messages import (
     Window,
 )
 from mycel.core.queue import ShapeQueue, Waiting
-from mycel.core.retry import Cause, delay_seconds, is_retried
+from mycel.core.retry import Cause, delay_seconds, is_poison, is_retried
 from mycel.core.states import (
     TASK,
     AttemptState,
@@ -31,6 +31,7 @@ from mycel.core.states import (
     TaskStep,
 )
 
+from .measuring import Measuring
 from .state import State
 from .tables import Attempt, Worker
 from .views import job_view
@@ -46,8 +47,9 @@ _STEPS = {
 
 
 class Attempts:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, measuring: Measuring) -> None:
         self._state = state
+        self._measuring = measuring
 
     # What comes back
 
@@ -109,33 +111,55 @@ class Attempts:
                 self._failed(attempt, damaged, now)
                 return
             self._remove(attempt, AttemptStep.SUCCEED, TaskStep.SUCCEED, now)
-            attempt.worker.succeeded += 1
-            attempt.worker.busy_seconds += max(0.0, outcome.ended_at - outcome.started_at)
+            seconds = max(0.0, outcome.ended_at - outcome.started_at)
+            self._measuring.success(attempt.worker, seconds, now)
             self._end_task(attempt, outcome, TaskState.SUCCEEDED, now)
         else:
             self._failed(attempt, outcome, now)
 
     def _failed(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
-        state = self._state
         if outcome.state == "timed_out":
             cause = Cause.TIMEOUT
         elif outcome.driver_fault or outcome.state == "cancelled":
             # A worker that kills a task on its own account is at fault, not the task.
             cause = Cause.WORKER
         else:
-            cause = Cause.ERROR
-        attempt.worker.failed += 1
+            cause = Cause.CRASH if outcome.crashed else Cause.ERROR
+        self._try_again(attempt, _STEPS[outcome.state], cause, outcome, now)
+
+    def _try_again(
+        self, attempt: Attempt, step: AttemptStep, cause: Cause, outcome: Outcome, now: float
+    ) -> None:
+        """Another attempt follows, or the task has failed."""
+        state, settings = self._state, self._state.settings.retry
         state.unsuccessful_attempts += 1
-        counted = state.counted(attempt.key) + 1
-        retry = attempt.block.group.specification.retry
-        step = _STEPS[outcome.state]
-        if is_retried(state.settings.retry, retry, cause, counted):
-            self._remove(attempt, step, TaskStep.RETRY, now)
-            self._journal_end(attempt, True, outcome.exit_code, outcome.error, now)
-            self._back_off(attempt, counted, cause.value, now)
+        self._measuring.failure(attempt.worker, at_fault=cause is Cause.WORKER, now=now)
+        history = state.histories.get(attempt.key, ())
+        causes = [*(ended.cause for ended in history if ended.counts), cause.value]
+        counted = len(causes)
+        delay = delay_seconds(settings, counted, 2.0 * state.random() - 1.0)
+        specification = attempt.block.group.specification
+        reason, error = "", outcome.error
+        if is_poison(settings, causes):
+            reason = "poison"
+            error += (
+                f"; {settings.poison_attempts} attempts in a row took their worker or "
+                "interpreter along, so it is not tried again"
+            )
+        elif not is_retried(settings, specification.retry, cause, counted):
+            if counted > 1:
+                error += f"; it was tried {counted} times"
+        elif state.is_past_deadline(specification, now + delay):
+            reason = "deadline"
+            error += "; its deadline comes before the next try"
         else:
-            self._remove(attempt, step, TaskStep.FAIL, now)
-            self._end_task(attempt, outcome, TaskState.FAILED, now)
+            self._remove(attempt, step, TaskStep.RETRY, now)
+            self._journal_end(attempt, cause, outcome.exit_code, outcome.error, now)
+            self._back_off(attempt, delay, outcome.error or cause.value, now)
+            return
+        self._remove(attempt, step, TaskStep.FAIL, now)
+        final = msgspec.structs.replace(outcome, error=error)
+        self._end_task(attempt, final, TaskState.FAILED, now, reason)
 
     def give_back(self, attempt: Attempt, now: float) -> None:
         """It was never started: it does not count, and the task waits again at once."""
@@ -143,31 +167,22 @@ class Attempts:
             self.lose(attempt, False, "the worker does not have it any more", now)
             return
         self._remove(attempt, AttemptStep.RETURN, TaskStep.GIVE_BACK, now)
-        self._requeue(attempt)
+        self._requeue(attempt, now)
 
     def lose(self, attempt: Attempt, counts: bool, reason: str, now: float) -> None:
         """Its worker is gone, or has forgotten it."""
         state = self._state
-        state.unsuccessful_attempts += 1
         queue = self._queue(attempt.block)
         queue.careful_until = now + state.settings.careful_seconds
-        if not counts:
-            self._remove(attempt, AttemptStep.LOSE, TaskStep.RETRY, now)
-            self._journal_end(attempt, False, None, reason, now)
-            self._requeue(attempt)
+        if counts:
+            task = (attempt.id, attempt.job.number, attempt.index)
+            outcome = Outcome(*task, "lost", error=reason)
+            self._try_again(attempt, AttemptStep.LOSE, Cause.WORKER, outcome, now)
             return
-        attempt.worker.failed += 1
-        counted = state.counted(attempt.key) + 1
-        retry = attempt.block.group.specification.retry
-        if is_retried(state.settings.retry, retry, Cause.WORKER, counted):
-            self._remove(attempt, AttemptStep.LOSE, TaskStep.RETRY, now)
-            self._journal_end(attempt, True, None, reason, now)
-            self._back_off(attempt, counted, reason, now)
-            return
-        self._remove(attempt, AttemptStep.LOSE, TaskStep.FAIL, now)
-        error = f"{reason}; it was tried {counted} times"
-        outcome = Outcome(attempt.id, attempt.job.number, attempt.index, "lost", error=error)
-        self._end_task(attempt, outcome, TaskState.FAILED, now)
+        state.unsuccessful_attempts += 1
+        self._remove(attempt, AttemptStep.LOSE, TaskStep.RETRY, now)
+        self._journal_end(attempt, None, None, reason, now)
+        self._requeue(attempt, now)
 
     def supersede(self, attempt: Attempt, now: float) -> None:
         """A higher attempt of the same task lives: this one is killed and forgotten."""
@@ -178,43 +193,70 @@ class Attempts:
         """Commits at once and fences the attempt; the kill follows."""
         state = self._state
         attempt = state.current.get(key)
-        if attempt is not None:
-            state.send(attempt.worker.peer, Kill([attempt.id]))
-            self._remove(attempt, AttemptStep.CANCEL, TaskStep.CANCEL, now)
-        else:
-            taken = state.backoff.remove(key) or self._queue(block).take_one(block, index)
-            assert taken, "a task that is neither out nor ended must wait somewhere"
-            assert TASK[TaskState.QUEUED, TaskStep.CANCEL] is TaskState.CANCELLED
+        if attempt is None:
+            self._end_waiting(key, block, index, TaskStep.CANCEL, reason, "", now)
+            return
+        state.send(attempt.worker.peer, Kill([attempt.id]))
+        self._remove(attempt, AttemptStep.CANCEL, TaskStep.CANCEL, now)
+        nothing = Outcome(attempt.id, block.job.number, index, "cancelled")
+        self._end_task(attempt, nothing, TaskState.CANCELLED, now, reason)
+
+    def miss_deadline(self, key: TaskKey, block: Block, index: int, now: float) -> None:
+        """A task that waits, and must not any more."""
+        error = "its deadline passed while it waited"
+        self._end_waiting(key, block, index, TaskStep.FAIL, "deadline", error, now)
+
+    def _end_waiting(
+        self,
+        key: TaskKey,
+        block: Block,
+        index: int,
+        step: TaskStep,
+        reason: str,
+        error: str,
+        now: float,
+    ) -> None:
+        state = self._state
+        taken = state.backoff.remove(key) or self._queue(block).take_one(block, index)
+        assert taken, "a task that is neither out nor ended must wait somewhere"
+        task_state = TASK[TaskState.QUEUED, step]
         ended = TaskEnded(
             job=block.job.number,
             index=index,
             owner_epoch=block.owner_epoch,
-            state=TaskState.CANCELLED.value,
+            state=task_state.value,
             reason=reason,
-            attempt=None if attempt is None else attempt.id,
-            attempt_state="" if attempt is None else attempt.state.value,
-            number=0 if attempt is None else attempt.number,
-            worker=None if attempt is None else attempt.worker.peer,
+            attempt=None,
+            attempt_state="",
+            number=0,
+            worker=None,
             exit_code=None,
             value=b"",
             digest=b"",
-            error="",
+            error=error,
             stdout=b"",
             stderr=b"",
-            started_at=self._unix(None if attempt is None else attempt.started_at),
+            started_at=None,
             ended_at=state.unix(now),
         )
-        self._close_task(block, index, key, ended, TaskState.CANCELLED, now)
+        self._close_task(block, index, key, ended, task_state, now)
 
     # The ends
 
-    def _end_task(self, attempt: Attempt, outcome: Outcome, state: TaskState, now: float) -> None:
+    def _end_task(
+        self,
+        attempt: Attempt,
+        outcome: Outcome,
+        state: TaskState,
+        now: float,
+        reason: str = "",
+    ) -> None:
         ended = TaskEnded(
             attempt.job.number,
             attempt.index,
             attempt.block.owner_epoch,
             state.value,
-            "",
+            reason,
             attempt.id,
             attempt.state.value,
             attempt.number,
@@ -295,42 +337,52 @@ class Attempts:
             state.touch(lease.queue)
 
     def _journal_end(
-        self, attempt: Attempt, counts: bool, exit_code: int | None, error: str, now: float
+        self,
+        attempt: Attempt,
+        cause: Cause | None,
+        exit_code: int | None,
+        error: str,
+        now: float,
     ) -> None:
+        """Without a cause it does not count."""
         ended = AttemptEnded(
             job=attempt.job.number,
             index=attempt.index,
             owner_epoch=attempt.block.owner_epoch,
             attempt=attempt.id,
             state=attempt.state.value,
-            counts=counts,
+            counts=cause is not None,
             number=attempt.number,
             worker=attempt.worker.peer,
             exit_code=exit_code,
             error=error,
             started_at=self._unix(attempt.started_at),
             ended_at=self._state.unix(now),
+            cause="" if cause is None else cause.value,
         )
         self._state.record(ended)
         self._state.histories.setdefault(attempt.key, []).append(ended)
 
-    def _back_off(self, attempt: Attempt, counted: int, reason: str, now: float) -> None:
+    def _back_off(self, attempt: Attempt, delay: float, reason: str, now: float) -> None:
         state = self._state
-        delay = delay_seconds(state.settings.retry, counted, 2.0 * state.random() - 1.0)
         waiting = Waiting(attempt.key, attempt.block, attempt.index)
         state.backoff.add(waiting, now + delay)
         state.emit(JobDelayed(attempt.job.id, attempt.index, attempt.number, reason, delay))
 
-    def _requeue(self, attempt: Attempt) -> None:
+    def _requeue(self, attempt: Attempt, now: float) -> None:
         queue = self._queue(attempt.block)
         queue.give_back(Waiting(attempt.key, attempt.block, attempt.index))
         self._state.touch(queue)
+        if self._state.is_past_deadline(attempt.block.group.specification, now):
+            self.miss_deadline(attempt.key, attempt.block, attempt.index, now)
 
     def backed_off(self, now: float) -> None:
         for waiting in self._state.backoff.take_due(now):
             queue = self._queue(waiting.block)
             queue.give_back(waiting)
             self._state.touch(queue)
+            if self._state.is_past_deadline(waiting.block.group.specification, now):
+                self.miss_deadline(waiting.key, waiting.block, waiting.index, now)
 
     def _queue(self, block: Block) -> ShapeQueue:
         return self._state.queue_of(block.group.shape)

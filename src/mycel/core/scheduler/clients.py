@@ -28,6 +28,7 @@ from mycel.core.views import BatchView, SubmittedView
 from mycel.core.work import shape_of
 
 from .attempts import Attempts
+from .deadlines import Deadlines
 from .state import State
 from .views import job_view, over
 
@@ -38,9 +39,10 @@ CANCEL_CHUNK = 500
 
 
 class Clients:
-    def __init__(self, state: State, attempts: Attempts) -> None:
+    def __init__(self, state: State, attempts: Attempts, deadlines: Deadlines) -> None:
         self._state = state
         self._attempts = attempts
+        self._deadlines = deadlines
         self._cancelling: deque[tuple[Job, int, RequestId]] = deque()
 
     # Jobs
@@ -54,7 +56,7 @@ class Clients:
         if before is not None:
             self._submitted_again(event, before, keyed is not None)
             return
-        refusal = self._refusal(event)
+        refusal = self._refusal(event, now)
         if refusal is not None:
             state.reply(event.request, refusal)
             return
@@ -79,7 +81,7 @@ class Clients:
         else:
             state.reply(event.request, SubmittedView(job_view(before), again=True))
 
-    def _refusal(self, event: Submit) -> Refusal | None:
+    def _refusal(self, event: Submit, now: float) -> Refusal | None:
         if event.require_satisfiable:
             specification = event.specification
             shape = shape_of(
@@ -91,6 +93,9 @@ class Clients:
                     f"none of the {len(workers)} known workers can run it; without "
                     "require_satisfiable it would wait for one that can"
                 )
+        deadline_at = event.specification.deadline_at
+        if deadline_at is not None and deadline_at <= self._state.unix(now):
+            return Unprocessable("its deadline has passed already")
         return self._too_many(event.count)
 
     def _too_many(self, count: int) -> Refusal | None:
@@ -126,6 +131,7 @@ class Clients:
             event.body_digest,
         )
         state.record(opened)
+        self._deadlines.watch(job, now)
         return job
 
     def remember(self, job: Job) -> None:
@@ -177,13 +183,13 @@ class Clients:
         job = self._job(event.request, event.job_id)
         if job is None:
             return
-        answer = self._append_answer(job, event)
+        answer = self._append_answer(job, event, now)
         if answer is None:
             block = self._append(job, 0, event.count, event.arguments, now)
             answer = BatchView(job.id, block.batch, block.first, block.count, again=False)
         state.reply(event.request, answer)
 
-    def _append_answer(self, job: Job, event: Append) -> object | None:
+    def _append_answer(self, job: Job, event: Append, now: float) -> object | None:
         """What to answer without taking the batch in; None if it is to be taken in."""
         if 0 <= event.batch < len(job.blocks):
             block = job.blocks[event.batch]
@@ -195,6 +201,8 @@ class Clients:
             return Conflict(f"job {job.id} expects batch {len(job.blocks)}, not {event.batch}")
         if job.closed:
             return Conflict(f"job {job.id} is closed: it takes no further batches")
+        if self._state.is_past_deadline(job.groups[0].specification, now):
+            return Conflict(f"the deadline of job {job.id} has passed: it takes no further batches")
         if event.count < 1:
             return Unprocessable("a batch needs at least one task")
         return self._too_many(event.count)

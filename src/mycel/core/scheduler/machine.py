@@ -26,7 +26,9 @@ from mycel.core.views import Figures
 
 from .attempts import Attempts
 from .clients import Clients
+from .deadlines import Deadlines
 from .leasing import Leasing
+from .measuring import Measuring
 from .presence import Presence
 from .restoring import Restoring
 from .retention import Retention
@@ -49,11 +51,20 @@ class Scheduler:
     ) -> None:
         self.state: Final = State(settings, digest, random, stopwatch)
         self._sending = Sending(self.state)
-        self._attempts = Attempts(self.state)
+        self._measuring = Measuring(self.state)
+        self._attempts = Attempts(self.state, self._measuring)
+        self._deadlines = Deadlines(self.state, self._attempts)
         self._leasing = Leasing(self.state, self._attempts)
-        self._presence = Presence(self.state, self._attempts, self._leasing)
-        self._clients = Clients(self.state, self._attempts)
-        self._restoring = Restoring(self.state, self._clients, self._leasing, self._presence)
+        self._presence = Presence(self.state, self._attempts, self._leasing, self._measuring)
+        self._clients = Clients(self.state, self._attempts, self._deadlines)
+        self._restoring = Restoring(
+            self.state,
+            self._clients,
+            self._leasing,
+            self._presence,
+            self._measuring,
+            self._deadlines,
+        )
         self._retention = Retention(self.state)
         self._views = Views(self.state)
         self._handlers = self._event_table()
@@ -118,6 +129,8 @@ class Scheduler:
             "dial": self._for_worker(self._presence.dial_again),
             "away": self._for_worker(self._presence.away_too_long),
             "prune": self._retention.prune,
+            "health": self._measuring.save,
+            "deadline": self._deadlines.due,
         }
 
     @property
@@ -180,7 +193,11 @@ class Scheduler:
     # Time
 
     def _wall_clock(self, event: events.WallClock, now: float) -> None:
+        moved = abs(event.unix_offset - self.state.unix_offset) > 1.0
         self.state.unix_offset = event.unix_offset
+        if moved:
+            for job in self.state.jobs.values():
+                self._deadlines.watch(job, now)
 
     def _reconfigure(self, event: events.Reconfigure, now: float) -> None:
         state = self.state

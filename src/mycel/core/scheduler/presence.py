@@ -15,13 +15,17 @@ from mycel.core.states import TASK, LeaseStep, TaskState, TaskStep, WorkerState,
 
 from .attempts import Attempts
 from .leasing import Leasing
+from .measuring import Measuring
 from .state import State
 from .tables import Attempt, Worker
 
 
 class Presence:
-    def __init__(self, state: State, attempts: Attempts, leasing: Leasing) -> None:
+    def __init__(
+        self, state: State, attempts: Attempts, leasing: Leasing, measuring: Measuring
+    ) -> None:
         self._state = state
+        self._measuring = measuring
         self._attempts = attempts
         self._leasing = leasing
 
@@ -36,7 +40,7 @@ class Presence:
             return
         worker = state.workers.get(peer)
         if worker is None:
-            worker = state.workers[peer] = Worker(peer, WorkerState.EXPECTED)
+            worker = state.add_worker(peer, WorkerState.EXPECTED)
         new_boot = worker.boot not in (0, register.boot)
         self._describe(worker, register)
         worker.step(WorkerStep.REGISTER)
@@ -242,5 +246,6 @@ class Presence:
         self._leasing.lose_all(lost, heads, f"its worker is lost: {reason}", now)
         for kind in ("dial", "away"):
             state.timers.cancel((kind, worker.peer))
+        self._measuring.gone(worker)
         del state.workers[worker.peer]
         state.note("worker_dead", peer=worker.peer, name=worker.name, reason=reason)

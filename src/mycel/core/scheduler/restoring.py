@@ -16,17 +16,27 @@ from mycel.core.journal import GroupAdded, Restored, StoredBlock, StoredJob
 from mycel.core.states import JobState, LeaseState, WorkerState
 
 from .clients import Clients
+from .deadlines import Deadlines
 from .leasing import Leasing
+from .measuring import Measuring
 from .presence import Presence
 from .state import State
-from .tables import Lease, Worker
+from .tables import Lease
 
 
 class Restoring:
     def __init__(
-        self, state: State, clients: Clients, leasing: Leasing, presence: Presence
+        self,
+        state: State,
+        clients: Clients,
+        leasing: Leasing,
+        presence: Presence,
+        measuring: Measuring,
+        deadlines: Deadlines,
     ) -> None:
         self._state = state
+        self._measuring = measuring
+        self._deadlines = deadlines
         self._clients = clients
         self._leasing = leasing
         self._presence = presence
@@ -35,11 +45,14 @@ class Restoring:
         state = self._state
         assert state.boot == 0, "a scheduler starts once"
         state.boot = event.boot
+        self._measuring.restore(event.restored.health)
         self._restore_jobs(event.restored)
+        for job in state.jobs.values():
+            self._deadlines.watch(job, now)
         for grant in event.restored.leases:
             worker = state.workers.get(grant.worker)
             if worker is None:
-                worker = state.workers[grant.worker] = Worker(grant.worker, WorkerState.EXPECTED)
+                worker = state.add_worker(grant.worker, WorkerState.EXPECTED)
                 worker.addresses = grant.addresses
                 self._presence.dial(worker)
                 away = now + state.settings.lease_seconds

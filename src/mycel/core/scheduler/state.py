@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mycel.core.effects import Effect, JobsAdvanced, Note, Record, Reply, Send
+from mycel.core.health import WorkerHealth
 from mycel.core.identifiers import (
     AttemptId,
     JobId,
@@ -20,6 +21,7 @@ from mycel.core.journal import AttemptEnded, Entry
 from mycel.core.messages import ControlMessage, WorkMessage
 from mycel.core.queue import Backoff, ShapeQueue
 from mycel.core.settings import SchedulerSettings
+from mycel.core.states import WorkerState
 from mycel.core.timers import Timers
 from mycel.core.work import Shape
 
@@ -59,6 +61,9 @@ class State:
         self.histories: dict[TaskKey, list[AttemptEnded]] = {}
         """The journalled ends of attempts of tasks that are not terminal."""
         self.workers: dict[PeerId, Worker] = {}
+        self.healths: dict[PeerId, WorkerHealth] = {}
+        """As journalled, of workers that are gone too."""
+        self.unsaved_healths: dict[PeerId, WorkerHealth] = {}
         self.asked: dict[RequestId, Asked] = {}
         self.timers: Timers[TimerKey] = Timers()
         self.task_waiters: dict[TaskKey, list[RequestId]] = {}
@@ -154,6 +159,15 @@ class State:
         if queue is None:
             queue = self.queues[shape] = ShapeQueue(shape, len(self.queues))
         return queue
+
+    def add_worker(self, peer: PeerId, worker_state: WorkerState) -> Worker:
+        """A record for a worker that had none; how it was before is remembered."""
+        worker = self.workers[peer] = Worker(peer, worker_state, self.healths.get(peer))
+        return worker
+
+    def is_past_deadline(self, specification: Specification, now: float) -> bool:
+        deadline_at = specification.deadline_at
+        return deadline_at is not None and self.unix(now) >= deadline_at
 
     def touch(self, queue: ShapeQueue) -> None:
         self.dirty[queue.shape] = queue

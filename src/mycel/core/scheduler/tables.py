@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from mycel.core.health import WorkerHealth
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
 from mycel.core.jobs import Block, Job, TaskKey
 from mycel.core.messages import Wanted
@@ -135,9 +136,12 @@ class Asked:
 class Worker:
     """A worker as a scheduler sees it: a hint, until it grants a lease."""
 
-    def __init__(self, peer: PeerId, state: WorkerState) -> None:
+    def __init__(
+        self, peer: PeerId, state: WorkerState, health: WorkerHealth | None = None
+    ) -> None:
         self.peer = peer
         self.state = state
+        self.health = health or WorkerHealth()
         self.boot = 0
         self.name = ""
         self.capabilities = Capabilities()
@@ -156,9 +160,6 @@ class Worker:
         self.ask_after: dict[Shape, float] = {}
         self.obstacles: dict[Shape, str | None] = {}
         self.slots_by_shape: dict[Shape, int] = {}
-        self.succeeded = 0
-        self.failed = 0
-        self.busy_seconds = 0.0
 
     def step(self, step: WorkerStep) -> None:
         self.state = WORKER[self.state, step]
@@ -170,12 +171,3 @@ class Worker:
     @property
     def held_slots(self) -> int:
         return sum(lease.slots for lease in self.leases.values())
-
-    @property
-    def success_rate(self) -> float | None:
-        total = self.succeeded + self.failed
-        return self.succeeded / total if total else None
-
-    @property
-    def avg_completion_seconds(self) -> float | None:
-        return self.busy_seconds / self.succeeded if self.succeeded else None

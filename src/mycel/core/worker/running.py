@@ -208,6 +208,7 @@ class Running:
             bare.started_at,
             bare.ended_at,
             held.number,
+            bare.crashed,
         )
 
     def _window(self, grant: Grant) -> Window:
