@@ -67,6 +67,7 @@ class DeclaredGpu(_Section, frozen=True):
 
     model: Annotated[str, msgspec.Meta(min_length=1)]
     memory: ByteSize
+    vendor: Literal["", "nvidia", "amd", "apple"] = ""
 
 
 class Worker(_Section, frozen=True):
@@ -78,6 +79,7 @@ class Worker(_Section, frozen=True):
     disk: ByteSize | None = None
     labels: dict[str, str] = {}
     gpus: tuple[DeclaredGpu, ...] | None = None
+    """Unset: those that are found. A list declares others instead, for trials and tests."""
     models: tuple[str, ...] = ()
     custom: dict[str, Amount] = {}
     """Named resources of your own, and how much there is of each."""

@@ -44,6 +44,7 @@ class Requirements(msgspec.Struct, frozen=True, omit_defaults=True):
 class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str
     memory: int
+    vendor: str = ""
 
 
 class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):

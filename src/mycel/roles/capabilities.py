@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import shutil
 from pathlib import Path
 
 from mycel.config.settings import Worker
 from mycel.core.resources import Capabilities, Gpu
+from mycel.devices import gpus, machine, software
 
 
 def capabilities_of(worker: Worker, folder: Path, drivers: tuple[str, ...]) -> Capabilities:
-    cores = len(os.sched_getaffinity(0))
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    gpus = worker.gpus or ()
+    cores, memory, disk = worker.cpu_cores, worker.memory, worker.disk
     return Capabilities(
-        cpu_cores=float(cores if worker.cpu_cores is None else worker.cpu_cores),
-        memory=int(memory if worker.memory is None else worker.memory),
-        disk=int(shutil.disk_usage(folder).free if worker.disk is None else worker.disk),
-        gpus=tuple(Gpu(gpu.model, int(gpu.memory)) for gpu in gpus),
+        cpu_cores=machine.cpu_cores() if cores is None else float(cores),
+        memory=machine.memory_bytes() if memory is None else int(memory),
+        disk=machine.disk_bytes(folder) if disk is None else int(disk),
+        gpus=_gpus(worker),
         models=worker.models,
         drivers=drivers,
         labels=tuple(sorted(worker.labels.items())),
         arch=platform.machine(),
         os=platform.system().lower(),
-        software=(("python", platform.python_version()),),
+        software=software.detect(),
         custom=tuple(sorted(worker.custom.items())),
     )
+
+
+def _gpus(worker: Worker) -> tuple[Gpu, ...]:
+    if worker.gpus is None:
+        return tuple(Gpu(gpu.model, gpu.memory, gpu.vendor) for gpu in gpus.detect())
+    return tuple(Gpu(gpu.model, int(gpu.memory), gpu.vendor) for gpu in worker.gpus)
