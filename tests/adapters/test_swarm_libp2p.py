@@ -123,6 +123,7 @@ async def test_a_killed_peer_is_noticed_and_its_port_refuses() -> None:
         process.kill()
         await until(lambda: near.causes, "the end of the peer")
         assert near.ends[0][1], "a crash is no orderly close"
+        await process.wait()  # its connections end a moment before its port does
         swarm.dial(address)
         await until(lambda: near.dial_failures)
         assert near.dial_failures[0][1] is DialFailure.REFUSED
