@@ -17,6 +17,7 @@ ALLOWED = {
     "dataclasses",
     "enum",
     "heapq",
+    "itertools",
     "math",
     "msgspec",
     "typing",

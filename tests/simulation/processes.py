@@ -168,6 +168,10 @@ class SchedulerProcess(Process):
         self.history = history
         self.on_reply: Callable[[Reply], None] = lambda reply: None
         self._gateways = gateways
+        # Few links make it part from workers and call them again.
+        self.settings = msgspec.structs.replace(
+            SETTINGS, linked_workers_max=random.choice((1, 1, 256)), known_seconds=20.0
+        )
 
     def boot(self) -> None:
         self.machine = Scheduler(self.settings, digest=digest, random=self.random.random)

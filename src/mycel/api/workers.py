@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
 from mycel.core.events import ReadFigures, ReadWorkers
@@ -49,6 +51,16 @@ class HealthAnswer(msgspec.Struct, frozen=True):
     consecutive_failures: int
 
 
+class SourceAnswer(msgspec.Struct, frozen=True):
+    fact: str
+    """`presence`, `capabilities` or `load`."""
+    source: str
+    """Who said so: the worker itself when it `registered` or over its `link`; its record in
+    the `dht`; `gossip`, a `gateway` or a `call` brought it here; the `journal` of this
+    scheduler."""
+    age_seconds: float
+
+
 class WorkerAnswer(msgspec.Struct, frozen=True):
     peer_id: str
     name: str
@@ -58,8 +70,8 @@ class WorkerAnswer(msgspec.Struct, frozen=True):
     load: LoadAnswer
     health: HealthAnswer
     rtt_ms: float | None
-    sources: list[str]
-    """How it is known: `registered` itself here, or only from the `journal`."""
+    sources: list[SourceAnswer]
+    """What is known of it, from whom, and since when."""
     addresses: tuple[str, ...]
     version: str
 
@@ -124,7 +136,10 @@ def worker(view: WorkerView) -> WorkerAnswer:
             consecutive_failures=view.consecutive_failures,
         ),
         rtt_ms=None if view.rtt_seconds is None else round(view.rtt_seconds * 1000, 3),
-        sources=["journal" if view.state == "expected" else "registered"],
+        sources=[
+            SourceAnswer(fact.fact, fact.source, max(0.0, round(time.time() - fact.at, 3)))
+            for fact in view.facts
+        ],
         addresses=view.addresses,
         version=view.software_version,
     )

@@ -13,7 +13,7 @@ import msgspec
 from .identifiers import AttemptId, JobId, JobNumber, LaneId, PeerId, RequestId
 from .journal import Entry
 from .messages import ControlMessage, Outcome, Renew, WorkMessage
-from .work import Run
+from .work import Run, Shape
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -48,6 +48,24 @@ class Hangup(Effect, frozen=True):
 
     peer: PeerId
     reason: str
+
+
+class Part(Effect, frozen=True):
+    """This worker is not needed now: end its link in order. It stays known, and comes back by
+    itself after so long, so that it stays known."""
+
+    peer: PeerId
+    come_back_seconds: float
+
+
+class Seek(Effect, frozen=True):
+    """Tasks of this shape wait, and the known workers do not suffice."""
+
+    shape: Shape
+
+
+class Announce(Effect, frozen=True):
+    """Work has come after a time without any: workers should hear of this scheduler."""
 
 
 class Reply(Effect, frozen=True):

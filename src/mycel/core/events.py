@@ -12,6 +12,7 @@ from .identifiers import AttemptId, JobId, LaneId, PeerId, RequestId
 from .jobs import Specification
 from .journal import Restored
 from .messages import ControlMessage, Outcome, WorkMessage
+from .resources import Capabilities
 from .settings import SchedulerSettings
 
 
@@ -38,6 +39,8 @@ class WallClock(Event, frozen=True):
 
 class LinkUp(Event, frozen=True):
     peer: PeerId
+    heard_by: str = ""
+    """How this node came to know the peer."""
 
 
 class LinkDown(Event, frozen=True):
@@ -73,6 +76,38 @@ class DialFailed(Event, frozen=True):
 class RoundTrip(Event, frozen=True):
     peer: PeerId
     seconds: float
+
+
+# Discovery, for the scheduler
+
+
+class Sighting(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of a worker that is not linked. Its signature was checked; whether it still
+    is so, nobody knows before it is called."""
+
+    peer: PeerId
+    boot: int
+    sequence: int
+    """Rises with each record of the same worker."""
+    published_at: float
+    """Unix time, by the worker's own clock."""
+    valid_seconds: float
+    source: str
+    """Such as `dht`."""
+    capabilities: Capabilities
+    addresses: tuple[str, ...]
+    name: str = ""
+    software_version: str = ""
+
+
+class WorkersSeen(Event, frozen=True):
+    sightings: list[Sighting]
+
+
+class WorkerWithdrawn(Event, frozen=True):
+    """Its record says that it has stopped in order."""
+
+    peer: PeerId
 
 
 # The journal, for the scheduler
@@ -220,6 +255,12 @@ class SpoolLoaded(Event, frozen=True):
 
     boot: int
     outcomes: dict[PeerId, list[Outcome]]
+
+
+class Reachable(Event, frozen=True):
+    """Where others can dial this worker, from now on."""
+
+    addresses: tuple[str, ...]
 
 
 class Drain(Event, frozen=True):

@@ -102,6 +102,8 @@ class Register(Message, frozen=True, tag="register"):
     attempts: list[HeldAttempt]
     outcomes: list[Outcome]
     software_version: str = ""
+    heard_by: str = ""
+    """How it has heard of this scheduler: by gossip, from a gateway, by a call."""
 
 
 class Accepted(Message, frozen=True, tag="accepted"):
@@ -217,6 +219,13 @@ class Renew(Message, frozen=True, tag="renew"):
     leases: list[LeaseId]
 
 
+class Dismiss(Message, frozen=True, tag="dismiss"):
+    """Nothing is wanted of this worker now: close the link, and come back after so long, or
+    when called."""
+
+    come_back_seconds: float
+
+
 class Release(Message, frozen=True, tag="release"):
     """So many slots of the lease go back; the lease ends with its last slot."""
 
@@ -292,6 +301,23 @@ class Announcement(Message, frozen=True, tag="announcement"):
     """Makes each one different: gossip drops what it has seen within the last minute."""
 
 
+# Between any two nodes, on a signal stream
+
+
+class Ping(Message, frozen=True, tag="ping"):
+    """Answered at once, so that the way there and back can be measured."""
+
+    number: int
+
+
+class Pong(Message, frozen=True, tag="pong"):
+    number: int
+
+
+class Summons(Message, frozen=True, tag="summons"):
+    """A scheduler wants a link with this worker, now."""
+
+
 WorkMessage = (
     Register
     | Accepted
@@ -307,5 +333,7 @@ WorkMessage = (
     | Acknowledge
     | Renew
     | Release
+    | Dismiss
 )
 ControlMessage = Request | Offer | Wanted | Load | Join | Peers
+SignalMessage = Ping | Pong | Summons

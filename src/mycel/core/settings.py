@@ -57,7 +57,19 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     health_save_seconds: float = 5.0
     """What is measured of workers is journalled so often: a crash forgets the rest."""
     away_seconds: float = 10.0
-    """A worker without leases that has lost its link is forgotten."""
+    """A worker without leases that has lost its link, or does not answer, is forgotten."""
+    linked_workers_max: int = 256
+    """Above so many links, workers that are not used are hung up, and stay known."""
+    known_workers_max: int = 100_000
+    """Without a link."""
+    known_seconds: float = 600.0
+    """A worker that was hung up comes back after so long, to say that it is still there."""
+    discovery_interval: float = 60.0
+    """How often workers are sought for a shape that lacks them…"""
+    seek_seconds_min: float = 1.0
+    """…and how soon at first, if none is known at all; then ever more slowly."""
+    announce_idle_seconds: float = 10.0
+    """Work that comes after so long without any makes the scheduler announce itself."""
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -196,11 +196,15 @@ GRANT: Final = Table[GrantState, GrantStep](
 class WorkerState(StrEnum):
     EXPECTED = "expected"
     """Known only from the journal: it has not come back yet."""
+    CALLED = "called"
+    """Known by others' word, and dialled because work waits."""
     HEALTHY = "healthy"
     SUSPECT = "suspect"
     """Silent: no new work until it is heard again."""
     AWAY = "away"
     """Its link is down; its leases run on."""
+    PARTED = "parted"
+    """Hung up in order, because nothing was wanted of it; it stays known."""
     DEAD = "dead"
 
 
@@ -209,6 +213,7 @@ class WorkerStep(StrEnum):
     MISS = "miss"
     HEAR = "hear"
     LOSE_LINK = "lose_link"
+    PART = "part"
     DIE = "die"
 
 
@@ -217,9 +222,12 @@ WORKER: Final = Table[WorkerState, WorkerStep](
     {
         (WorkerState.EXPECTED, WorkerStep.REGISTER): WorkerState.HEALTHY,
         (WorkerState.EXPECTED, WorkerStep.DIE): WorkerState.DEAD,
+        (WorkerState.CALLED, WorkerStep.REGISTER): WorkerState.HEALTHY,
+        (WorkerState.CALLED, WorkerStep.DIE): WorkerState.DEAD,
         (WorkerState.HEALTHY, WorkerStep.REGISTER): WorkerState.HEALTHY,
         (WorkerState.HEALTHY, WorkerStep.MISS): WorkerState.SUSPECT,
         (WorkerState.HEALTHY, WorkerStep.LOSE_LINK): WorkerState.AWAY,
+        (WorkerState.HEALTHY, WorkerStep.PART): WorkerState.PARTED,
         (WorkerState.SUSPECT, WorkerStep.REGISTER): WorkerState.HEALTHY,
         (WorkerState.SUSPECT, WorkerStep.MISS): WorkerState.SUSPECT,
         (WorkerState.SUSPECT, WorkerStep.HEAR): WorkerState.HEALTHY,

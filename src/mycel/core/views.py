@@ -94,11 +94,22 @@ class SubmittedView(msgspec.Struct, frozen=True):
     """The same id or key with the same body had come before."""
 
 
+class Fact(msgspec.Struct, frozen=True):
+    """Who said something of a worker, and when."""
+
+    fact: str
+    """presence, capabilities, load"""
+    source: str
+    """registered, link, dht, gossip, gateway, call, journal"""
+    at: float
+    """Unix time."""
+
+
 class WorkerView(msgspec.Struct, frozen=True):
     peer: PeerId
     name: str
     state: str
-    """healthy, suspect, away, expected"""
+    """healthy, suspect, away, called, or known: without a link"""
     accepting: bool
     capabilities: Capabilities
     free: Free
@@ -113,6 +124,7 @@ class WorkerView(msgspec.Struct, frozen=True):
     rtt_seconds: float | None
     addresses: tuple[str, ...]
     software_version: str
+    facts: tuple[Fact, ...] = ()
 
 
 class Obstacle(msgspec.Struct, frozen=True):

@@ -49,11 +49,20 @@ class Link:
 
 
 class Links:
-    def __init__(self, clock: Clock, post: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        post: Callable[[Event], None],
+        heard_by: Callable[[PeerId], str] | None = None,
+    ) -> None:
         self._clock = clock
         self._post = post
+        self._heard_by = heard_by
         self._links: dict[PeerId, Link] = {}
         self._opening: set[PeerId] = set()
+
+    def get(self, peer: PeerId) -> Link | None:
+        return self._links.get(peer)
 
     def is_linked(self, peer: PeerId) -> bool:
         return peer in self._links or peer in self._opening
@@ -98,7 +107,8 @@ class Links:
             self._give_up_half(link)
         link.streams[stream.protocol] = stream
         if link.is_up:
-            self._post(LinkUp(stream.peer))
+            heard_by = "" if self._heard_by is None else self._heard_by(stream.peer)
+            self._post(LinkUp(stream.peer, heard_by))
             early, link.early = link.early, []
             for waiting, frames, arrived_at in early:
                 self.frames(waiting, frames, arrived_at)

@@ -19,6 +19,8 @@ from mycel.swarm.interface import DialFailure, Stream, Swarm
 
 from .joining import Joining
 from .links import Links
+from .protocols import SIGNAL_PROTOCOL
+from .signals import Signals
 
 NoteLine = Callable[..., None]
 
@@ -38,7 +40,8 @@ class Member:
         self._note = note
         self._post = post
         self._roles = roles
-        self._links = Links(clock, post)
+        self._links = Links(clock, post, self.heard_by)
+        self._signals = Signals(clock, self.summoned)
         self._joining = Joining(clock, roles, gateways, self.peer_found)
         self._swarm: Swarm | None = None
         self._connected: dict[PeerId, frozenset[str]] = {}
@@ -66,6 +69,13 @@ class Member:
     def peer_found(self, record: PeerRecord) -> None:
         """Somebody says that this peer exists; a hint, no more."""
 
+    def heard_by(self, peer: PeerId) -> str:
+        """How this node came to know that peer."""
+        return ""
+
+    def summoned(self, peer: PeerId) -> None:
+        """That peer wants a link with this node."""
+
     # Effects that every machine has
 
     def send(self, effect: Send | SendRenewal) -> None:
@@ -74,8 +84,10 @@ class Member:
     def dial(self, effect: Dial) -> None:
         if effect.peer in self._connected:
             # Its streams are gone and the connection is not, or not yet: either the worker
-            # opens a new link by itself, or we hear of the end of the connection.
+            # opens a new link when it is summoned, or we hear of the end of the connection.
             self._dial_once_gone[effect.peer] = effect
+            if self._swarm is not None:
+                self._signals.summon(self._swarm, effect.peer)
             return
         if not effect.addresses or self._swarm is None:
             self._post(DialFailed(effect.peer, refused=False))
@@ -115,6 +127,7 @@ class Member:
     def disconnected(self, peer: PeerId, cause: str) -> None:
         self._connected.pop(peer, None)
         self._links.hang_up(peer, cause)
+        self._signals.peer_lost(peer, cause)
         self._joining.disconnected(peer)
         waiting = self._dial_once_gone.pop(peer, None)
         if waiting is not None:
@@ -131,7 +144,9 @@ class Member:
             self._post(DialFailed(peer, refused=failure is DialFailure.REFUSED))
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:
-        if ours and self._joining.is_gateway(stream.peer):
+        if stream.protocol == SIGNAL_PROTOCOL:
+            self._signals.stream_opened(stream, ours)
+        elif ours and self._joining.is_gateway(stream.peer):
             if self._swarm is not None:
                 self._joining.stream_opened(stream)
         else:
@@ -140,11 +155,15 @@ class Member:
 
     def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None:
         self._note("stream_failed", peer=peer, protocol=protocol, error=error)
-        if not self._joining.is_gateway(peer):
+        if protocol == SIGNAL_PROTOCOL:
+            self._signals.stream_failed(peer, error)
+        elif not self._joining.is_gateway(peer):
             self._links.stream_failed(peer, error)
 
     def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
-        if self._joining.is_gateway(stream.peer):
+        if stream.protocol == SIGNAL_PROTOCOL:
+            self._signals.frames(stream, frames, arrived_at)
+        elif self._joining.is_gateway(stream.peer):
             self._joining.frames(stream, frames)
         else:
             self._links.frames(stream, frames, arrived_at)
@@ -159,7 +178,9 @@ class Member:
     def writable(self, stream: Stream) -> None: ...
 
     def stream_closed(self, stream: Stream, error: str) -> None:
-        if not self._joining.is_gateway(stream.peer):
+        if stream.protocol == SIGNAL_PROTOCOL:
+            self._signals.stream_closed(stream, error)
+        elif not self._joining.is_gateway(stream.peer):
             self._links.stream_closed(stream, error)
 
     def gossip(self, topic: str, data: bytes) -> None: ...

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Liveness, StreamProtocol
-from mycel.wire.limits import CONTROL_BYTES_MAX, WORK_BYTES_MAX
+from mycel.wire.limits import CONTROL_BYTES_MAX, SIGNAL_BYTES_MAX, WORK_BYTES_MAX
 
 if TYPE_CHECKING:
     from mycel.config import Configuration
 
+SIGNAL_PROTOCOL: Final = "/mycel/signal/1"
 PROTOCOLS: Final = (
+    StreamProtocol(name=SIGNAL_PROTOCOL, max_frame_bytes=SIGNAL_BYTES_MAX, heartbeats=False),
     StreamProtocol(name=CONTROL_PROTOCOL, max_frame_bytes=CONTROL_BYTES_MAX, heartbeats=False),
     StreamProtocol(name=WORK_PROTOCOL, max_frame_bytes=WORK_BYTES_MAX, heartbeats=True),
 )

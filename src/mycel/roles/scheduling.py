@@ -6,19 +6,22 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from mycel.core.effects import (
+    Announce,
     Dial,
     Effect,
     Hangup,
     JobDelayed,
     JobsAdvanced,
     Note,
+    Part,
     Reply,
+    Seek,
     Send,
     SendRenewal,
 )
 from mycel.core.events import Event, Reconfigure, Restart, RoundTrip
 from mycel.core.identifiers import PeerId
-from mycel.core.messages import Announcement, PeerRecord
+from mycel.core.messages import Announcement, Dismiss, PeerRecord
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import SchedulerSettings
 from mycel.node.clock import Clock
@@ -31,6 +34,10 @@ from .member import Member, NoteLine
 from .protocols import schedulers_topic
 
 ROLE: Final = "scheduler"
+ANNOUNCE_SECONDS_MIN: Final = 1.0
+"""However much happens, nobody hears of this scheduler more often."""
+PART_SECONDS: Final = 5.0
+"""A worker that was asked to go and has not by then is hung up."""
 
 
 class Clients(Protocol):
@@ -64,6 +71,9 @@ class SchedulerNode(Member):
             Reply: clients.reply,
             JobsAdvanced: clients.advanced,
             JobDelayed: clients.delayed,
+            Part: self._part,
+            Seek: self._announce_soon,
+            Announce: self._announce_soon,
         }
         self.runtime = Runtime(machine, clock, journal, perform, failed, patient=True)
         super().__init__(clock, (ROLE,), gateways, note, self.runtime)
@@ -71,6 +81,7 @@ class SchedulerNode(Member):
         self._topic = schedulers_topic(swarm_name)
         self._announce_seconds = announce_seconds
         self._announcements = 0
+        self._announced_at = -ANNOUNCE_SECONDS_MIN
 
     def start(self, swarm: Swarm) -> None:
         """The boot number is raised before the first message; the journal is read."""
@@ -96,7 +107,12 @@ class SchedulerNode(Member):
         self._say_where()
         self._clock.call_at(self._clock.now() + self._announce_seconds, self._announce)
 
+    def _announce_soon(self, effect: Announce | Seek) -> None:
+        if self.is_started and self._clock.now() - self._announced_at >= ANNOUNCE_SECONDS_MIN:
+            self._say_where()
+
     def _say_where(self) -> None:
+        self._announced_at = self._clock.now()
         me = PeerRecord(self.swarm.peer, (ROLE,), tuple(self.swarm.addresses))
         self._announcements += 1
         sequence = int(self._clock.now() * 1000) + self._announcements
@@ -107,6 +123,25 @@ class SchedulerNode(Member):
         if "gateway" in roles:
             # A gateway is a door to others: what was said before it nobody heard.
             self._say_where()
+
+    def dial_succeeded(self, address: str, peer: PeerId) -> None:
+        wanted = self._dialling.get(address) == peer
+        super().dial_succeeded(address, peer)
+        if wanted and self.is_started and not self._links.is_linked(peer):
+            self._signals.summon(self.swarm, peer)
+
+    def _part(self, effect: Part) -> None:
+        peer = effect.peer
+        self._links.send(peer, Dismiss(effect.come_back_seconds))
+        link = self._links.get(peer)
+
+        def due() -> None:
+            if link is not None and self._links.get(peer) is link:
+                self._links.hang_up(peer, "it did not leave when asked")
+            if not self._links.is_linked(peer) and self.is_started and peer in self._connected:
+                self.swarm.disconnect(peer)
+
+        self._clock.call_at(self._clock.now() + PART_SECONDS, due)
 
     def round_trip(self, peer: PeerId, seconds: float) -> None:
         self.post(RoundTrip(peer, seconds))

@@ -12,6 +12,7 @@ from mycel.core.effects import (
     Hangup,
     KillRuns,
     Note,
+    Part,
     RunAttempts,
     Send,
     SendRenewal,
@@ -21,6 +22,7 @@ from mycel.core.effects import (
 )
 from mycel.core.events import (
     Drain,
+    Reachable,
     RunsFinished,
     RunsReturned,
     RunsStarted,
@@ -38,7 +40,7 @@ from mycel.wire import codec
 
 from .joining import peer_in
 from .member import Member, NoteLine
-from .protocols import schedulers_topic
+from .protocols import SIGNAL_PROTOCOL, schedulers_topic
 
 ROLE: Final = "worker"
 RETRY_SECONDS_MIN: Final = 0.1
@@ -63,6 +65,9 @@ class Known:
         self.delay = RETRY_SECONDS_MIN
         self.failures = 0
         self.is_due = False
+        self.heard_by = ""
+        self.resting_until = 0.0
+        """It has no use for this worker before, unless it calls."""
 
 
 class WorkerNode(Member):
@@ -83,6 +88,7 @@ class WorkerNode(Member):
             Dial: self.dial,
             Hangup: self.hang_up,
             Note: self.note,
+            Part: self._part,
             RunAttempts: self._run,
             WithdrawRuns: lambda effect: self._withdraw(effect),
             KillRuns: lambda effect: self._kill(effect),
@@ -90,7 +96,6 @@ class WorkerNode(Member):
             SpoolOutcomes: self._keep,
             UnspoolOutcomes: self._drop,
         }
-        self._machine = machine
         self.runtime = Runtime(machine, clock, None, perform, failed)
         super().__init__(clock, (ROLE,), gateways, note, self.runtime)
         self._spool = spool
@@ -100,7 +105,7 @@ class WorkerNode(Member):
 
     def start(self, swarm: Swarm, drivers: list[Driver]) -> None:
         self._drivers = {driver.name: driver for driver in drivers}
-        self._machine.addresses = tuple(swarm.addresses)
+        self.runtime.post(Reachable(tuple(swarm.addresses)))
         outcomes: dict[PeerId, list[Outcome]] = {}
         for scheduler, _, payload in self._spool.load():
             outcomes.setdefault(PeerId(scheduler), []).append(codec.decode_outcome(payload))
@@ -118,7 +123,7 @@ class WorkerNode(Member):
 
     # Schedulers
 
-    def peer_found(self, record: PeerRecord) -> None:
+    def peer_found(self, record: PeerRecord, source: str = "gateway") -> None:
         peer = PeerId(record.peer)
         if "scheduler" not in record.roles or not self.is_started or peer == self.swarm.peer:
             return
@@ -127,6 +132,7 @@ class WorkerNode(Member):
             if len(self._known) >= SCHEDULERS_MAX:
                 return
             known = self._known[peer] = Known(record.addresses)
+            known.heard_by = source
         known.addresses = record.addresses or known.addresses
         self._approach(peer)
 
@@ -136,12 +142,33 @@ class WorkerNode(Member):
         except codec.MalformedFrame as error:
             self._note("malformed_gossip", topic=topic, error=str(error))
             return
-        self.peer_found(announcement.me)
+        self.peer_found(announcement.me, "gossip")
+
+    def heard_by(self, peer: PeerId) -> str:
+        known = self._known.get(peer)
+        return "" if known is None else known.heard_by
+
+    def summoned(self, peer: PeerId) -> None:
+        if "scheduler" in self._connected.get(peer, ()):
+            known = self._known.setdefault(peer, Known(()))
+            known.resting_until = 0.0
+            known.heard_by = "call"
+            self._approach(peer)
+
+    def _part(self, effect: Part) -> None:
+        """The link ends in order; this worker shows itself again after a while."""
+        known = self._known.get(effect.peer)
+        if known is not None:
+            known.resting_until = self._clock.now() + effect.come_back_seconds
+            self._clock.call_at(known.resting_until, lambda: self._approach(effect.peer))
+        self._links.hang_up(effect.peer, "the scheduler has no use for this worker now")
 
     def _approach(self, peer: PeerId) -> None:
         """Brings this worker closer to a link with that scheduler, by one step."""
         known = self._known.get(peer)
         if known is None or not self.is_started or self._links.is_linked(peer):
+            return
+        if self._clock.now() < known.resting_until:
             return
         if peer in self._connected:
             self._links.open(self.swarm, peer)
@@ -194,11 +221,13 @@ class WorkerNode(Member):
 
     def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None:
         super().stream_failed(peer, protocol, error)
-        self._approach_later(peer)
+        if protocol != SIGNAL_PROTOCOL:
+            self._approach_later(peer)
 
     def stream_closed(self, stream: Stream, error: str) -> None:
         super().stream_closed(stream, error)
-        self._approach_later(stream.peer)
+        if stream.protocol != SIGNAL_PROTOCOL:
+            self._approach_later(stream.peer)
 
     # Drivers: effects to them, and what they tell
 

@@ -15,6 +15,7 @@ from mycel.core.messages import (
     ControlMessage,
     Message,
     Outcome,
+    SignalMessage,
     WorkMessage,
 )
 
@@ -23,6 +24,7 @@ from .limits import GOSSIP_BYTES_MAX
 _encoder: Final = msgspec.msgpack.Encoder()
 _work: Final[msgspec.msgpack.Decoder[WorkMessage]] = msgspec.msgpack.Decoder(WorkMessage)
 _control: Final[msgspec.msgpack.Decoder[ControlMessage]] = msgspec.msgpack.Decoder(ControlMessage)
+_signal: Final[msgspec.msgpack.Decoder[SignalMessage]] = msgspec.msgpack.Decoder(SignalMessage)
 _announcement: Final = msgspec.msgpack.Decoder(Announcement)
 _outcome: Final = msgspec.msgpack.Decoder(Outcome)
 
@@ -47,6 +49,13 @@ def decode_control(frame: bytes) -> ControlMessage:
         return _control.decode(frame)
     except msgspec.MsgspecError as error:
         raise MalformedFrame(f"not a control message: {error}") from error
+
+
+def decode_signal(frame: bytes) -> SignalMessage:
+    try:
+        return _signal.decode(frame)
+    except msgspec.MsgspecError as error:
+        raise MalformedFrame(f"not a signal: {error}") from error
 
 
 def decode_announcement(data: bytes) -> Announcement:

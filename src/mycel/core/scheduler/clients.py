@@ -28,6 +28,7 @@ from mycel.core.views import BatchView, SubmittedView
 from mycel.core.work import shape_of
 
 from .attempts import Attempts
+from .calling import Calling
 from .deadlines import Deadlines
 from .state import State
 from .views import job_view, over
@@ -39,10 +40,13 @@ CANCEL_CHUNK = 500
 
 
 class Clients:
-    def __init__(self, state: State, attempts: Attempts, deadlines: Deadlines) -> None:
+    def __init__(
+        self, state: State, attempts: Attempts, deadlines: Deadlines, calling: Calling
+    ) -> None:
         self._state = state
         self._attempts = attempts
         self._deadlines = deadlines
+        self._calling = calling
         self._cancelling: deque[tuple[Job, int, RequestId]] = deque()
 
     # Jobs
@@ -87,10 +91,13 @@ class Clients:
             shape = shape_of(
                 specification.work, specification.requirements, event.user, specification.priority
             )
-            workers = self._state.workers.values()
-            if not any(obstacle(shape, worker.capabilities) is None for worker in workers):
+            workers, known = self._state.workers.values(), self._state.known
+            if not (
+                any(obstacle(shape, worker.capabilities) is None for worker in workers)
+                or known.suits_some(shape)
+            ):
                 return Unprocessable(
-                    f"none of the {len(workers)} known workers can run it; without "
+                    f"none of the {len(workers) + len(known)} known workers can run it; without "
                     "require_satisfiable it would wait for one that can"
                 )
         deadline_at = event.specification.deadline_at
@@ -167,6 +174,7 @@ class Clients:
                 group,
             )
         )
+        self._calling.work_comes(now)
         queue = state.queue_of(block.group.shape)
         queue.add_block(block)
         state.touch(queue)

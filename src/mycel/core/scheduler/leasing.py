@@ -126,6 +126,9 @@ class Leasing:
     def news(self, worker: Worker) -> None:
         """The worker's state has changed: whoever waits may ask it again."""
         worker.ask_after.clear()
+        self.touch_waiting()
+
+    def touch_waiting(self) -> None:
         for queue in self._state.queues.values():
             if queue.waiting:
                 self._state.touch(queue)

@@ -23,8 +23,10 @@ from mycel.core.queue import ShapeQueue
 from mycel.core.settings import SchedulerSettings
 from mycel.core.states import WorkerState
 from mycel.core.views import Figures
+from mycel.core.work import Shape
 
 from .attempts import Attempts
+from .calling import Calling
 from .clients import Clients
 from .deadlines import Deadlines
 from .leasing import Leasing
@@ -55,8 +57,11 @@ class Scheduler:
         self._attempts = Attempts(self.state, self._measuring)
         self._deadlines = Deadlines(self.state, self._attempts)
         self._leasing = Leasing(self.state, self._attempts)
-        self._presence = Presence(self.state, self._attempts, self._leasing, self._measuring)
-        self._clients = Clients(self.state, self._attempts, self._deadlines)
+        self._calling = Calling(self.state, self._leasing, self._measuring)
+        self._presence = Presence(
+            self.state, self._attempts, self._leasing, self._measuring, self._calling
+        )
+        self._clients = Clients(self.state, self._attempts, self._deadlines, self._calling)
         self._restoring = Restoring(
             self.state,
             self._clients,
@@ -88,6 +93,8 @@ class Scheduler:
             events.SilenceNoticed: self._silence,
             events.DialFailed: self._dial_failed,
             events.RoundTrip: self._round_trip,
+            events.WorkersSeen: self._calling.seen,
+            events.WorkerWithdrawn: self._calling.withdrawn,
             events.Submit: clients.submit,
             events.Append: clients.append,
             events.CloseJob: clients.close,
@@ -128,6 +135,10 @@ class Scheduler:
             "acknowledge": self._for_worker(self._attempts.acknowledge),
             "dial": self._for_worker(self._presence.dial_again),
             "away": self._for_worker(self._presence.away_too_long),
+            "forget": self._known_too_long,
+            "call": self._shape_due,
+            "part": self._calling.part_due,
+            "seek": self._seek_due,
             "prune": self._retention.prune,
             "health": self._measuring.save,
             "deadline": self._deadlines.due,
@@ -145,6 +156,8 @@ class Scheduler:
         self._now = now
         self._handlers[type(event)](event, now)
         self._look_at_dirty(now)
+        if self._calling.has_new_links:
+            self._calling.part_from_idle(now)
         return self.state.take_effects()
 
     def figures(self) -> Figures:
@@ -165,6 +178,7 @@ class Scheduler:
         if not dirty:
             return
         self.state.dirty = {}
+        self.state.busy_at = now
         queues = list(dirty.values())
         if len(queues) > 1:
             queues.sort(key=lambda one: (-one.shape.priority, one.held_slots, one.order))
@@ -175,6 +189,7 @@ class Scheduler:
                     if lease.queue is queue and lease.wanted is not None:
                         self._leasing.consider_yielding(lease, now)
             self._leasing.negotiate(queue, now)
+            self._calling.look(queue, now)
             if not queue.all_waiting and not queue.held_slots and not queue.live:
                 self._forget(queue)
         self.state.dirty = {}
@@ -230,6 +245,20 @@ class Scheduler:
                 act(worker, now)
 
         return due
+
+    def _shape_due(self, key: object, now: float) -> None:
+        assert isinstance(key, Shape)
+        queue = self.state.queues.get(key)
+        if queue is not None:
+            self.state.touch(queue)
+
+    def _seek_due(self, key: object, now: float) -> None:
+        assert isinstance(key, Shape)
+        self._calling.seek_due(key, now)
+
+    def _known_too_long(self, key: object, now: float) -> None:
+        assert isinstance(key, str)
+        self._calling.forget(PeerId(key), now)
 
     def _request_due(self, key: object, now: float) -> None:
         assert isinstance(key, int)
@@ -346,4 +375,5 @@ class Scheduler:
     def _load(self, worker: Worker, message: messages.Load, arrived_at: float, now: float) -> None:
         worker.free = message.free
         worker.accepting = message.accepting
+        worker.facts["load"] = ("link", arrived_at)
         self._leasing.news(worker)

@@ -7,6 +7,8 @@ back with a new boot and does not list them.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mycel.core.effects import Dial, Hangup
 from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId
 from mycel.core.jobs import task_key
@@ -14,20 +16,29 @@ from mycel.core.messages import WIRE_VERSION, HeldAttempt, Outcome, Register, We
 from mycel.core.states import TASK, LeaseStep, TaskState, TaskStep, WorkerState, WorkerStep
 
 from .attempts import Attempts
+from .calling import Calling
 from .leasing import Leasing
 from .measuring import Measuring
 from .state import State
 from .tables import Attempt, Worker
 
+UNLINKED: Final = (WorkerState.AWAY, WorkerState.EXPECTED, WorkerState.CALLED)
+
 
 class Presence:
     def __init__(
-        self, state: State, attempts: Attempts, leasing: Leasing, measuring: Measuring
+        self,
+        state: State,
+        attempts: Attempts,
+        leasing: Leasing,
+        measuring: Measuring,
+        calling: Calling,
     ) -> None:
         self._state = state
         self._measuring = measuring
         self._attempts = attempts
         self._leasing = leasing
+        self._calling = calling
 
     # Coming
 
@@ -42,7 +53,8 @@ class Presence:
         if worker is None:
             worker = state.add_worker(peer, WorkerState.EXPECTED)
         new_boot = worker.boot not in (0, register.boot)
-        self._describe(worker, register)
+        self._describe(worker, register, now)
+        self._calling.registered(worker, register, now)
         worker.step(WorkerStep.REGISTER)
         worker.missed = 0
         worker.last_heard = arrived_at
@@ -61,7 +73,7 @@ class Presence:
         self._leasing.news(worker)
         state.note("worker_registered", peer=peer, name=worker.name, boot=worker.boot)
 
-    def _describe(self, worker: Worker, register: Register) -> None:
+    def _describe(self, worker: Worker, register: Register, now: float) -> None:
         worker.boot = register.boot
         worker.name = register.name
         worker.capabilities = register.capabilities
@@ -69,6 +81,7 @@ class Presence:
         worker.addresses = register.addresses
         worker.software_version = register.software_version
         worker.accepting = True
+        worker.facts["capabilities"] = worker.facts["load"] = ("registered", now)
         worker.obstacles.clear()
         worker.slots_by_shape.clear()
 
@@ -196,6 +209,7 @@ class Presence:
             return
         state = self._state
         worker.step(WorkerStep.LOSE_LINK)
+        state.linked.pop(worker.peer, None)
         worker.missed = 0
         worker.to_acknowledge.clear()  # what it still has, it will list again
         for asked in list(worker.asked.values()):
@@ -212,11 +226,11 @@ class Presence:
         self._state.emit(Dial(worker.peer, worker.addresses))
 
     def dial_again(self, worker: Worker, now: float) -> None:
-        if worker.state in (WorkerState.AWAY, WorkerState.EXPECTED):
+        if worker.state in UNLINKED:
             self.dial(worker)
 
     def dial_failed(self, worker: Worker, refused: bool, now: float) -> None:
-        if worker.state not in (WorkerState.AWAY, WorkerState.EXPECTED):
+        if worker.state not in UNLINKED:
             return
         if refused:
             self.died(worker, "nobody listens at its address any more", now)
@@ -226,7 +240,7 @@ class Presence:
 
     def away_too_long(self, worker: Worker, now: float) -> None:
         """Without leases nothing ties us to a worker that is gone."""
-        if worker.state not in (WorkerState.AWAY, WorkerState.EXPECTED):
+        if worker.state not in UNLINKED:
             return
         if worker.leases:
             again = max(lease.ends_at for lease in worker.leases.values())
@@ -248,4 +262,7 @@ class Presence:
             state.timers.cancel((kind, worker.peer))
         self._measuring.gone(worker)
         del state.workers[worker.peer]
+        state.linked.pop(worker.peer, None)
+        state.known.bury(worker.peer, worker.boot, state.unix(now))
+        self._calling.answered(worker.peer)
         state.note("worker_dead", peer=worker.peer, name=worker.name, reason=reason)

@@ -25,7 +25,8 @@ from mycel.core.states import WorkerState
 from mycel.core.timers import Timers
 from mycel.core.work import Shape
 
-from .tables import Asked, Attempt, Worker
+from .known import KnownWorkers
+from .tables import Asked, Attempt, Call, Worker
 
 TimerKey = tuple[str, object]
 GROUPS_MAX: Final = 1024
@@ -64,6 +65,13 @@ class State:
         self.healths: dict[PeerId, WorkerHealth] = {}
         """As journalled, of workers that are gone too."""
         self.unsaved_healths: dict[PeerId, WorkerHealth] = {}
+        self.known = KnownWorkers(settings.known_workers_max)
+        """Workers without a link; none is in both tables."""
+        self.linked: dict[PeerId, Worker] = {}
+        """Those with a link, roughly the longest unused first."""
+        self.calls: dict[PeerId, Call] = {}
+        self.seeks: dict[Shape, float] = {}
+        """Shapes that lack workers, and how long until they are sought again."""
         self.asked: dict[RequestId, Asked] = {}
         self.timers: Timers[TimerKey] = Timers()
         self.task_waiters: dict[TaskKey, list[RequestId]] = {}
@@ -73,6 +81,8 @@ class State:
         self.ended_tasks = 0
         """How many tasks they have together."""
 
+        self.busy_at = 0.0
+        """When tasks or leases last changed."""
         self.succeeded = 0
         self.failed = 0
         self.cancelled = 0

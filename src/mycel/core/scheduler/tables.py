@@ -133,6 +133,16 @@ class Asked:
         self.slots = slots
 
 
+class Call:
+    """A known worker that was dialled because tasks of this shape wait."""
+
+    __slots__ = ("queue", "slots")
+
+    def __init__(self, queue: ShapeQueue, slots: int) -> None:
+        self.queue = queue
+        self.slots = slots
+
+
 class Worker:
     """A worker as a scheduler sees it: a hint, until it grants a lease."""
 
@@ -160,6 +170,8 @@ class Worker:
         self.ask_after: dict[Shape, float] = {}
         self.obstacles: dict[Shape, str | None] = {}
         self.slots_by_shape: dict[Shape, int] = {}
+        self.facts: dict[str, tuple[str, float]] = {}
+        """Presence, capabilities and load: who said so, and when."""
 
     def step(self, step: WorkerStep) -> None:
         self.state = WORKER[self.state, step]
@@ -167,6 +179,12 @@ class Worker:
     @property
     def is_healthy(self) -> bool:
         return self.state is WorkerState.HEALTHY
+
+    @property
+    def is_idle(self) -> bool:
+        """Healthy, and nothing of it is wanted or owed."""
+        busy = self.leases or self.attempts or self.asked or self.to_acknowledge
+        return self.is_healthy and not busy
 
     @property
     def held_slots(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from mycel.core.errors import NotFound
@@ -16,9 +17,11 @@ from mycel.core.events import (
 from mycel.core.identifiers import JobId, task_id
 from mycel.core.jobs import Block, Job, TaskKey, task_key
 from mycel.core.matching import all_obstacles, has_room, obstacle
+from mycel.core.resources import Free
 from mycel.core.states import TaskState, WorkerState
 from mycel.core.views import (
     Explanation,
+    Fact,
     Figures,
     JobView,
     LiveTasks,
@@ -30,11 +33,14 @@ from mycel.core.views import (
 )
 from mycel.core.work import Shape
 
+from .known import KnownWorker
 from .state import State
 from .tables import Worker
 
 NAMES_SHOWN: Final = 5
 LIVE_TASKS_MAX: Final = 1000
+KNOWN_EXPLAINED_MAX: Final = 1000
+"""So many workers without a link are held against a task for an explanation."""
 
 
 def job_view(job: Job) -> JobView:
@@ -81,6 +87,7 @@ class Views:
     def read_workers(self, event: ReadWorkers, now: float) -> None:
         known = self._state.workers.values()
         views = [self._worker_view(one) for one in known if one.state is not WorkerState.EXPECTED]
+        views += [self._known_view(one) for one in self._state.known]
         self._state.reply(event.request, views)
 
     def read_figures(self, event: ReadFigures, now: float) -> None:
@@ -155,6 +162,7 @@ class Views:
             for worker in state.workers.values()
             if worker.state is not WorkerState.EXPECTED
         )
+        fits = fits or state.known.suits_some(shape)
         return "capacity" if fits else "no_match"
 
     # Why a task waits
@@ -194,6 +202,7 @@ class Views:
         wait: float | None,
     ) -> Explanation:
         known = sum(one.state is not WorkerState.EXPECTED for one in self._state.workers.values())
+        known += len(self._state.known)
         return Explanation(
             job_id=job.id,
             index=index,
@@ -214,7 +223,7 @@ class Views:
         if reason == "concurrency":
             return "max_concurrent_tasks of this scheduler are out"
         if reason == "no_match":
-            known = len(self._state.workers)
+            known = len(self._state.workers) + len(self._state.known)
             if not known:
                 return "no worker has joined yet"
             return f"no known worker can run it ({known} known); it waits for one that can"
@@ -228,6 +237,10 @@ class Views:
             grouped.setdefault(self._in_the_way(shape, worker), []).append(
                 worker.name or worker.peer
             )
+        for known in islice(self._state.known, KNOWN_EXPLAINED_MAX):
+            missing = all_obstacles(shape, known.capabilities)
+            reason = "; ".join(missing) or "it fits, and is called if it is needed"
+            grouped.setdefault((reason, not missing), []).append(known.name or known.peer)
         rows = [
             Obstacle(reason, temporary, sorted(names)[:NAMES_SHOWN], len(names))
             for (reason, temporary), names in grouped.items()
@@ -238,6 +251,8 @@ class Views:
     def _in_the_way(shape: Shape, worker: Worker) -> tuple[str, bool]:
         if worker.state is WorkerState.EXPECTED:
             return "it has not come back since the scheduler restarted", True
+        if worker.state is WorkerState.CALLED:
+            return "it fits, and is being called", True
         missing = all_obstacles(shape, worker.capabilities)
         if missing:
             return "; ".join(missing), False
@@ -272,6 +287,37 @@ class Views:
             rtt_seconds=worker.rtt_seconds,
             addresses=worker.addresses,
             software_version=worker.software_version,
+            facts=tuple(
+                Fact(fact, source, self._state.unix(at))
+                for fact, (source, at) in worker.facts.items()
+            ),
+        )
+
+    def _known_view(self, known: KnownWorker) -> WorkerView:
+        """As it was last heard of; what is free of it nobody knows."""
+        health = self._state.healths.get(known.peer)
+        seen_at = self._state.unix(known.seen_at)
+        return WorkerView(
+            peer=known.peer,
+            name=known.name,
+            state="known",
+            accepting=True,
+            capabilities=known.capabilities,
+            free=Free(),
+            running=0,
+            leases=0,
+            slots=0,
+            success_rate=None if health is None else health.success_rate,
+            avg_completion_seconds=None if health is None else health.avg_completion_seconds,
+            last_seen_at=seen_at,
+            consecutive_failures=0 if health is None else health.consecutive_failures,
+            rtt_seconds=None,
+            addresses=known.addresses,
+            software_version=known.software_version,
+            facts=(
+                Fact("presence", known.source, seen_at),
+                Fact("capabilities", known.source, seen_at),
+            ),
         )
 
     def figures(self) -> Figures:
@@ -284,7 +330,7 @@ class Views:
             tasks_failed=state.failed,
             tasks_cancelled=state.cancelled,
             attempts_ended_unsuccessfully=state.unsuccessful_attempts,
-            workers_known=len(workers),
+            workers_known=len(workers) + len(state.known),
             workers_available=sum(one.is_healthy and one.accepting for one in workers),
             workers_busy=sum(bool(one.attempts) for one in workers),
             jobs_open=sum(job.state is None for job in state.jobs.values()),

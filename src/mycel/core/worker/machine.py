@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mycel.core import events, messages
-from mycel.core.effects import Effect, Send
+from mycel.core.effects import Effect, Part, Send
 from mycel.core.events import Event
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId
 from mycel.core.messages import ControlMessage, WorkMessage
@@ -72,10 +72,12 @@ class WorkerMachine:
             events.RunsFinished: self._running.runs_finished,
             events.RunsReturned: self._running.runs_returned,
             events.RunsWithdrawn: self._running.runs_withdrawn,
+            events.Reachable: self._reachable,
             events.Drain: self._drain,
         }
         self._messages: dict[type[messages.Message], Callable[..., None]] = {
             messages.Welcome: self._welcome,
+            messages.Dismiss: self._dismissed,
             messages.Assign: self._running.assign,
             messages.Withdraw: self._running.withdraw,
             messages.Kill: self._running.kill,
@@ -123,6 +125,9 @@ class WorkerMachine:
             record = self.scheduler(peer)
             for outcome in outcomes:
                 record.outcomes[outcome.attempt] = Unacknowledged(outcome, now, spooled=True)
+
+    def _reachable(self, event: events.Reachable, now: float) -> None:
+        self.addresses = event.addresses
 
     def _drain(self, event: events.Drain, now: float) -> None:
         self.draining = True
@@ -186,6 +191,7 @@ class WorkerMachine:
             attempts=attempts,
             outcomes=parts[0] if parts else [],
             software_version=self._software_version,
+            heard_by=event.heard_by,
         )
         self.send(event.peer, register)
         for part in parts[1:]:
@@ -205,6 +211,13 @@ class WorkerMachine:
         act = self._messages.get(type(event.message))
         if act is not None:
             act(event.peer, event.message, now)
+
+    def _dismissed(self, peer: PeerId, message: messages.Dismiss, now: float) -> None:
+        """Not if there is still something between us: then that scheduler errs, and we stay."""
+        record = self.schedulers.get(peer)
+        in_use = any(grant.scheduler == peer for grant in self.grants.values())
+        if record is not None and not record.held and not record.outcomes and not in_use:
+            self.emit(Part(peer, message.come_back_seconds))
 
     def _welcome(self, peer: PeerId, message: messages.Welcome, now: float) -> None:
         for lease in message.unknown_leases:
