@@ -164,7 +164,6 @@ class SchedulerProcess(Process):
     ) -> None:
         super().__init__(world, network, peer, random)
         self.store = MemoryStore(world, lambda: random.uniform(0.0005, 0.02))
-        self.settings = SETTINGS
         self.history = history
         self.on_reply: Callable[[Reply], None] = lambda reply: None
         self._gateways = gateways
