@@ -19,6 +19,7 @@ async def main(secret: bytes, owner_public: bytes, token: bytes) -> None:
         secret=secret,
         owner_public=owner_public,
         token=token,
+        swarm_name="test",
         listener=recorder,
         protocols=PROTOCOLS,
         listen_addresses=["/ip4/127.0.0.1/tcp/0"],

@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Final, Protocol
 
 from mycel._native import identity, issue_token
 from mycel.core.identifiers import PeerId
-from mycel.swarm.interface import DialFailure, Liveness, Stream, StreamProtocol, Swarm
+from mycel.swarm.interface import (
+    Admission,
+    DialFailure,
+    Liveness,
+    SignedRecord,
+    Stream,
+    StreamProtocol,
+    Swarm,
+)
 from mycel.swarm.libp2p import Libp2pSettings, Libp2pSwarm
 from mycel.swarm.memory import Faults, MemoryNetwork, MemorySwarm
 from mycel.swarm.roles import mask_of
@@ -48,7 +56,13 @@ class Recorder:
         self.silences: list[float] = []
         self.writables = 0
         self.ends: list[tuple[Stream, str]] = []
-        self.messages: list[tuple[str, bytes]] = []
+        self.messages: list[tuple[str, PeerId, bytes]] = []
+        self.relayed: dict[PeerId, bool] = {}
+        self.providers: dict[int, list[PeerId]] = {}
+        self.finished: list[int] = []
+        self.records: dict[int, SignedRecord | None] = {}
+        self.reservations: list[tuple[PeerId, bool, str]] = []
+        self.cuts: list[tuple[PeerId, str]] = []
         self.round_trips: list[float] = []
         self.refusals: list[str] = []
         self.echo = False
@@ -61,11 +75,18 @@ class Recorder:
         assert all(stream is not ended for ended, _ in self.ends), f"{name} after stream_closed"
         self._note(name, stream)
 
-    def connected(self, peer: PeerId, roles: frozenset[str], address: str) -> None:
+    def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
         assert peer not in self.peers, "connected twice"
         assert address.startswith("/")
-        self.peers[peer] = roles
+        self.peers[peer] = admission.roles
+        self.relayed[peer] = relayed
         self._note("connected", peer)
+
+    def path_changed(self, peer: PeerId, address: str, relayed: bool) -> None:
+        assert address.startswith("/")
+        assert self.relayed[peer] != relayed, "the path is what it was"
+        self.relayed[peer] = relayed
+        self._note("path_changed", peer)
 
     def disconnected(self, peer: PeerId, cause: str) -> None:
         del self.peers[peer]
@@ -118,8 +139,28 @@ class Recorder:
         self._on_stream("stream_closed", stream)
         self.ends.append((stream, error))
 
-    def gossip(self, topic: str, data: bytes) -> None:
-        self.messages.append((topic, data))
+    def gossip(self, topic: str, source: PeerId, data: bytes) -> None:
+        self.messages.append((topic, source, data))
+
+    def providers_found(self, query: int, peers: list[PeerId], finished: bool) -> None:
+        assert query not in self.finished, "found after the end"
+        known = self.providers.setdefault(query, [])
+        assert not set(known) & set(peers), "found twice"
+        known.extend(peers)
+        if finished:
+            self.finished.append(query)
+
+    def record_found(self, query: int, record: SignedRecord | None) -> None:
+        assert query not in self.records, "answered twice"
+        self.records[query] = record
+
+    def reservation(self, gateway: PeerId, held: bool, error: str) -> None:
+        assert held or error
+        self.reservations.append((gateway, held, error))
+
+    def cut_off(self, peer: PeerId, reason: str) -> None:
+        assert reason
+        self.cuts.append((peer, reason))
 
     def round_trip(self, peer: PeerId, seconds: float) -> None:
         assert peer
@@ -148,6 +189,10 @@ class World(Protocol):
     async def close(self) -> None: ...
     def now(self) -> float:
         """The clock of `arrived_at`."""
+        ...
+
+    def wall(self) -> float:
+        """The clock of a record's expiry."""
         ...
 
     def nobody(self) -> str:
@@ -182,6 +227,7 @@ class Libp2pWorld:
             secret=secret,
             owner_public=self.owner_public,
             token=self.token(peer) if token is None else token,
+            swarm_name="test",
             listener=recorder,
             protocols=protocols,
             listen_addresses=[address],
@@ -200,6 +246,9 @@ class Libp2pWorld:
 
     def now(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def wall(self) -> float:
+        return time.time()
 
     def nobody(self) -> str:
         return "/ip4/127.0.0.1/tcp/1"
@@ -246,6 +295,9 @@ class MemoryWorld:
     def now(self) -> float:
         return self.clock.now()
 
+    def wall(self) -> float:
+        return self.clock.now()
+
     def nobody(self) -> str:
         return "/memory/nobody"
 
@@ -261,3 +313,19 @@ async def pair(
     dialer.open_stream(acceptor.peer, protocol.name)
     await until(lambda: near.streams and far.streams, "stream")
     return near, far, dialer, acceptor
+
+
+Story = Callable[[World], Awaitable[None]]
+WORLDS: Final[dict[str, Callable[[], World]]] = {"libp2p": Libp2pWorld, "memory": MemoryWorld}
+
+
+async def play_in(name: str, story: Story) -> None:
+    """Runs one story in one of the worlds, and closes the world behind it."""
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+    world = WORLDS[name]()
+    try:
+        await story(world)
+    finally:
+        await world.close()
+    assert not faults

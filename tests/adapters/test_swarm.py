@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import pytest
 
 from mycel.core.identifiers import PeerId
 from mycel.swarm.errors import FrameTooLong, InvalidAddress, InvalidSetting, NodeStopped
-from mycel.swarm.interface import DialFailure
+from mycel.swarm.interface import GOSSIP_BYTES_MAX, DialFailure
 
 from .swarm_world import (
     BEATING,
     LIVENESS,
     QUIET,
     ROLES,
-    Libp2pWorld,
-    MemoryWorld,
     Recorder,
+    Story,
     World,
     pair,
     until,
 )
-
-Story = Callable[[World], Awaitable[None]]
-WORLDS: dict[str, Callable[[], World]] = {"libp2p": Libp2pWorld, "memory": MemoryWorld}
-
-
-@pytest.fixture(params=sorted(WORLDS))
-def play(request: pytest.FixtureRequest) -> Callable[[Story], None]:
-    """Runs one story in one of the worlds, and closes the world behind it."""
-
-    async def run(story: Story) -> None:
-        faults: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
-        world = WORLDS[request.param]()
-        try:
-            await story(world)
-        finally:
-            await world.close()
-        assert not faults
-
-    return lambda story: asyncio.run(run(story))
 
 
 def test_a_dial_connects_both_and_is_answered_once(play: Callable[[Story], None]) -> None:
@@ -299,11 +278,14 @@ def test_gossip_reaches_subscribers(play: Callable[[Story], None]) -> None:
             one.publish("news", b"message %d" % sent)
             await asyncio.sleep(0.02)
             assert sent < 500
-        assert far.messages[0][0] == "news"
-        assert far.messages[0][1].startswith(b"message")
+        topic, source, data = far.messages[0]
+        assert (topic, source) == ("news", one.peer)
+        assert data.startswith(b"message")
         one.publish("other topic", b"nothing")
-        assert all(topic == "news" for topic, _ in far.messages)
+        assert all(topic == "news" for topic, _, _ in far.messages)
         assert not near.messages
+        with pytest.raises(FrameTooLong):
+            one.publish("news", bytes(GOSSIP_BYTES_MAX + 1))
 
     play(story)
 

@@ -222,6 +222,7 @@ async def test_what_cannot_work_is_refused_at_the_start() -> None:
                 secret=secret,
                 owner_public=owner,
                 token=b"",
+                swarm_name="test",
                 listener=Recorder(),
                 protocols=[],
                 liveness=Liveness(),

@@ -16,6 +16,12 @@ pub fn wall_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(u64::MAX, |passed| passed.as_secs())
 }
 
+/// Milliseconds of wall time since 1970, likewise.
+pub fn wall_milliseconds() -> u64 {
+    let passed = SystemTime::now().duration_since(UNIX_EPOCH);
+    passed.map_or(u64::MAX, |passed| passed.as_millis() as u64)
+}
+
 /// A length of time that came from outside: negative, endless or not a number is refused.
 pub fn duration(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()

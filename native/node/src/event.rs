@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use libp2p::{PeerId, StreamProtocol};
 
-use crate::{failure::DialFailure, streams::stream::Stream};
+use crate::{dht::record::SignedRecord, failure::DialFailure, streams::stream::Stream};
 
 pub enum Event {
     /// `listen` is absent for a further address of an earlier listener.
@@ -26,6 +26,13 @@ pub enum Event {
         peer: PeerId,
         roles: u32,
         address: String,
+        relayed: bool,
+    },
+    /// The best connection with a connected peer is another kind of path now.
+    PathChanged {
+        peer: PeerId,
+        address: String,
+        relayed: bool,
     },
     /// The last connection with a peer is gone; its streams have been told closed.
     Disconnected {
@@ -75,9 +82,32 @@ pub enum Event {
         stream: Arc<Stream>,
         error: String,
     },
+    /// The signature has been checked: `source` wrote it.
     Gossip {
         topic: String,
+        source: PeerId,
         data: Vec<u8>,
+    },
+    /// Repeated, with those not told before; `finished` exactly once, at the end.
+    ProvidersFound {
+        query: u64,
+        peers: Vec<PeerId>,
+        finished: bool,
+    },
+    RecordFound {
+        query: u64,
+        record: Option<SignedRecord>,
+    },
+    /// Whether this node can be reached through a gateway now. `error` says why not.
+    Reservation {
+        gateway: PeerId,
+        held: bool,
+        error: String,
+    },
+    /// A misbehaving peer was disconnected, and stays out for a while.
+    CutOff {
+        peer: PeerId,
+        reason: &'static str,
     },
     RoundTrip {
         peer: PeerId,
@@ -106,7 +136,9 @@ impl Event {
         OVERHEAD
             + match self {
                 Event::Frames { bytes, frames, .. } => bytes.len() + 16 * frames.len(),
-                Event::Gossip { topic, data } => topic.len() + data.len(),
+                Event::Gossip { topic, data, .. } => topic.len() + data.len(),
+                Event::RecordFound { record: Some(record), .. } => record.payload.len(),
+                Event::ProvidersFound { peers, .. } => 80 * peers.len(),
                 _ => 0,
             }
     }

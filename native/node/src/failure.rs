@@ -2,7 +2,10 @@
 
 use std::{error::Error, fmt, io};
 
-use libp2p::{TransportError, swarm::DialError};
+use libp2p::{
+    TransportError,
+    swarm::{DialError, ListenError},
+};
 
 /// What the application concludes from a failed dial differs with these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +17,17 @@ pub enum DialFailure {
     /// The hello was refused, by them or by us.
     NotAdmitted,
     Other,
+}
+
+impl DialFailure {
+    pub fn name(self) -> &'static str {
+        match self {
+            DialFailure::Refused => "refused",
+            DialFailure::Silent => "silent",
+            DialFailure::NotAdmitted => "not_admitted",
+            DialFailure::Other => "other",
+        }
+    }
 }
 
 /// The hello was refused. It travels inside `io::Error`, and is found there again.
@@ -45,6 +59,19 @@ pub fn describe(error: &DialError) -> (DialFailure, String) {
         TransportError::Other(error) => chain(error),
     });
     (kind.unwrap_or(DialFailure::Other), texts.collect::<Vec<_>>().join("; "))
+}
+
+/// Why somebody who dialled us did not get in: one of a few words, to be counted.
+pub fn refusal_kind(error: &ListenError) -> &'static str {
+    match error {
+        ListenError::Denied { .. } => "too_many",
+        ListenError::Transport(error) => match classify(error) {
+            DialFailure::NotAdmitted => "hello",
+            DialFailure::Silent => "too_slow",
+            DialFailure::Refused | DialFailure::Other => "broken",
+        },
+        _ => "broken",
+    }
 }
 
 fn classify(error: &TransportError<io::Error>) -> DialFailure {

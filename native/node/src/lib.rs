@@ -11,10 +11,15 @@
 
 mod behaviour;
 pub mod clock;
+pub mod dht;
 mod driver;
+pub mod envelope;
 pub mod event;
+pub mod facts;
 pub mod failure;
+pub mod figures;
 pub mod gate;
+mod gossip;
 pub mod identity;
 pub mod membership;
 pub mod node;

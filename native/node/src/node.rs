@@ -10,7 +10,8 @@ use libp2p::{
 use tokio::sync::mpsc;
 
 use crate::{
-    driver::{self, Driver},
+    driver::{self, Driver, Shared},
+    envelope::Signer,
     event::Event,
     gate::Gate,
     queue::EventQueue,
@@ -40,9 +41,41 @@ pub enum Command {
     Subscribe {
         topic: String,
     },
+    /// Signed with this node's identity before it goes out.
     Publish {
         topic: String,
         data: Vec<u8>,
+    },
+    /// Ends in one `DialSucceeded` or `DialFailed` with the address `/p2p/<peer>`.
+    DialPeer {
+        peer: PeerId,
+    },
+    /// A kept peer is never disconnected to save resources.
+    Keep {
+        peer: PeerId,
+        kept: bool,
+    },
+    Provide {
+        key: Vec<u8>,
+    },
+    StopProviding {
+        key: Vec<u8>,
+    },
+    /// Ends in one `ProvidersFound` that is finished.
+    FindProviders {
+        query: u64,
+        key: Vec<u8>,
+    },
+    PutRecord {
+        payload: Vec<u8>,
+        sequence: u64,
+        expires_at_ms: u64,
+    },
+    WithdrawRecord,
+    /// Ends in one `RecordFound`.
+    GetRecord {
+        query: u64,
+        peer: PeerId,
     },
 }
 
@@ -57,6 +90,8 @@ pub enum SendError {
 /// What a node is started with.
 pub struct Start {
     pub key: Keypair,
+    /// What is signed in one swarm is worth nothing in another.
+    pub swarm_name: String,
     /// Whose signature makes a token good.
     pub owner: PublicKey,
     pub token: Vec<u8>,
@@ -68,6 +103,7 @@ pub struct Start {
 #[derive(Clone)]
 pub struct Node {
     pub peer: PeerId,
+    pub shared: Shared,
     commands: mpsc::Sender<Command>,
     stop: Arc<tokio::sync::Notify>,
 }
@@ -83,13 +119,25 @@ impl Node {
             settings.clock_tolerance,
             settings.max_members,
         ));
-        let swarm = driver::swarm(&start.key, Some(gate.clone()), &start.protocols, settings)?;
+        let shared = Shared::default();
+        let signer = Signer::new(start.key.clone(), start.swarm_name.clone())
+            .map_err(|error| error.to_string())?;
+        let swarm = driver::swarm(
+            &start.key,
+            Some(gate.clone()),
+            start.swarm_name,
+            &start.protocols,
+            &shared.figures,
+            settings,
+        )?;
         let (commands, inbox) = mpsc::channel(settings.max_commands);
         let stop = Arc::new(tokio::sync::Notify::new());
         let driver = Driver::new(
             swarm,
             gate,
+            Arc::new(signer),
             queue.clone(),
+            shared.clone(),
             start.protocols,
             start.liveness,
             start.settings,
@@ -101,7 +149,7 @@ impl Node {
             let error = result.err().map_or("", |_| "the node's driver panicked");
             queue.push(Event::Stopped { error: error.into() });
         });
-        Ok(Node { peer: start.key.public().to_peer_id(), commands, stop })
+        Ok(Node { peer: start.key.public().to_peer_id(), shared, commands, stop })
     }
 
     pub fn send(&self, command: Command) -> Result<(), SendError> {

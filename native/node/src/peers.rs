@@ -4,23 +4,57 @@
 //! A peer's streams are told closed before the peer is told gone, and a peer that comes
 //! back is told gone first.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
-use libp2p::{PeerId, Stream as RawStream, StreamProtocol, swarm::ConnectionId};
+use libp2p::{
+    PeerId, Stream as RawStream, StreamProtocol, core::ConnectedPoint, multiaddr,
+    swarm::ConnectionId,
+};
 use tokio::task::{Id, JoinSet};
 
 use crate::{
+    clock,
     event::Event,
+    facts::{Facts, Heard, PeerFacts},
+    figures::Figures,
     queue::EventQueue,
     settings::{Liveness, Protocol},
     streams::stream::{self, Stream},
 };
 
+/// One standing connection.
+#[derive(Clone, Debug)]
+pub struct Path {
+    pub connection: ConnectionId,
+    pub address: String,
+    pub relayed: bool,
+    /// Of the connection itself, or of the one to the relay.
+    transport: &'static str,
+}
+
+impl Path {
+    pub fn new(connection: ConnectionId, endpoint: &ConnectedPoint) -> Path {
+        let address = endpoint.get_remote_address();
+        let quic = address.iter().any(|part| part == multiaddr::Protocol::QuicV1);
+        Path {
+            connection,
+            address: address.to_string(),
+            relayed: endpoint.is_relayed(),
+            transport: if quic { "quic" } else { "tcp" },
+        }
+    }
+
+    fn count(&self, figures: &Figures, change: i64) {
+        let path = if self.relayed { "relayed" } else { "direct" };
+        figures.change_by("connections", path, change);
+        figures.change_by("connections", self.transport, change);
+    }
+}
+
 pub struct Peers {
     queue: Arc<EventQueue>,
+    facts: Arc<Facts>,
+    figures: Arc<Figures>,
     protocols: Vec<Protocol>,
     liveness: Liveness,
     max_streams_per_peer: usize,
@@ -32,10 +66,30 @@ pub struct Peers {
 
 #[derive(Default)]
 struct Peer {
-    connections: HashSet<ConnectionId>,
+    /// In the order in which they came.
+    paths: Vec<Path>,
+    heard: Arc<Heard>,
     streams: HashMap<Id, Running>,
     /// The last connection is gone for this reason, and its streams still read the rest.
     departing: Option<String>,
+}
+
+impl Peer {
+    fn has(&self, connection: ConnectionId) -> bool {
+        self.paths.iter().any(|path| path.connection == connection)
+    }
+
+    /// Where new streams go: a direct path rather than one through a relay, and the newest,
+    /// since an older one may be dead without our knowing.
+    fn best(&self) -> Option<&Path> {
+        self.paths.iter().rev().min_by_key(|path| path.relayed)
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        let mut paths: Vec<&Path> = self.paths.iter().rev().collect();
+        paths.sort_by_key(|path| path.relayed);
+        paths.into_iter().map(|path| path.address.clone()).collect()
+    }
 }
 
 struct Running {
@@ -46,12 +100,16 @@ struct Running {
 impl Peers {
     pub fn new(
         queue: Arc<EventQueue>,
+        facts: Arc<Facts>,
+        figures: Arc<Figures>,
         protocols: Vec<Protocol>,
         liveness: Liveness,
         max_streams_per_peer: usize,
     ) -> Peers {
         Peers {
             queue,
+            facts,
+            figures,
             protocols,
             liveness,
             max_streams_per_peer,
@@ -62,21 +120,15 @@ impl Peers {
     }
 
     pub fn is_connected(&self, peer: &PeerId) -> bool {
-        self.peers.get(peer).is_some_and(|peer| !peer.connections.is_empty())
+        self.peers.get(peer).is_some_and(|peer| !peer.paths.is_empty())
     }
 
     pub fn connections(&self, peer: &PeerId) -> Vec<ConnectionId> {
-        let connections = self.peers.get(peer).map(|peer| &peer.connections);
-        connections.into_iter().flatten().copied().collect()
+        let paths = self.peers.get(peer).map(|peer| &peer.paths);
+        paths.into_iter().flatten().map(|path| path.connection).collect()
     }
 
-    pub fn connection_established(
-        &mut self,
-        id: PeerId,
-        connection: ConnectionId,
-        roles: u32,
-        address: String,
-    ) {
+    pub fn connection_established(&mut self, id: PeerId, path: Path, roles: u32) {
         let peer = self.peers.entry(id).or_default();
         if let Some(cause) = peer.departing.take() {
             for running in peer.streams.values() {
@@ -84,11 +136,24 @@ impl Peers {
             }
             self.queue.push(Event::Disconnected { peer: id, cause });
         }
-        let first = peer.connections.is_empty();
-        peer.connections.insert(connection);
-        if first {
-            self.queue.push(Event::Connected { peer: id, roles, address });
+        let before = peer.best().map(|best| best.relayed);
+        let Path { address, relayed, .. } = path.clone();
+        path.count(&self.figures, 1);
+        peer.paths.push(path);
+        if before.is_some() {
+            return self.paths_changed(id, before);
         }
+        let facts = PeerFacts {
+            roles,
+            addresses: peer.addresses(),
+            relayed,
+            connected_at: clock::boot_seconds(),
+            heard: peer.heard.clone(),
+            ..PeerFacts::default()
+        };
+        peer.heard.now();
+        self.facts.insert(id, facts);
+        self.queue.push(Event::Connected { peer: id, roles, address, relayed });
     }
 
     pub fn connection_closed(
@@ -99,13 +164,32 @@ impl Peers {
         cause: String,
     ) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
-        peer.connections.remove(&connection);
+        let before = peer.best().map(|best| best.relayed);
+        for path in peer.paths.extract_if(.., |path| path.connection == connection) {
+            path.count(&self.figures, -1);
+        }
         for running in peer.streams.values().filter(|running| running.connection == connection) {
             running.stream.connection_lost();
         }
         if remaining == 0 {
+            self.facts.remove(&id);
             peer.departing = Some(cause);
             self.depart_if_done(id);
+        } else {
+            self.paths_changed(id, before);
+        }
+    }
+
+    fn paths_changed(&self, id: PeerId, relayed_before: Option<bool>) {
+        let Some(peer) = self.peers.get(&id) else { return };
+        let Some(best) = peer.best() else { return };
+        self.facts.change(&id, |facts| {
+            facts.addresses = peer.addresses();
+            facts.relayed = best.relayed;
+        });
+        if relayed_before != Some(best.relayed) {
+            let Path { address, relayed, .. } = best.clone();
+            self.queue.push(Event::PathChanged { peer: id, address, relayed });
         }
     }
 
@@ -119,8 +203,7 @@ impl Peers {
     ) {
         let protocol = self.protocols.iter().find(|protocol| protocol.name == name).cloned();
         let peer = self.peers.get_mut(&id);
-        let (Some(protocol), Some(peer)) =
-            (protocol, peer.filter(|peer| peer.connections.contains(&connection)))
+        let (Some(protocol), Some(peer)) = (protocol, peer.filter(|peer| peer.has(connection)))
         else {
             if ours {
                 let error = "the connection was lost".into();
@@ -131,12 +214,14 @@ impl Peers {
         if !ours && peer.streams.len() >= self.max_streams_per_peer {
             return; // to drop it resets it
         }
-        let stream = Stream::new(id, protocol, self.liveness, self.queue.clone());
+        let stream =
+            Stream::new(id, protocol, self.liveness, self.queue.clone(), peer.heard.clone());
         // Announced before its task runs, or the first frames would come before it.
         self.queue.push(Event::StreamOpened { stream: stream.clone(), ours });
         let task = self.tasks.spawn(stream::serve(stream.clone(), raw)).id();
         peer.streams.insert(task, Running { stream, connection });
         self.task_peers.insert(task, id);
+        self.figures.set("streams", self.tasks.len());
     }
 
     /// Waits for the end of a stream's task and settles it; for ever if there is none.
@@ -146,6 +231,7 @@ impl Peers {
             Some(Ok((task, ()))) => (task, false),
             Some(Err(error)) => (error.id(), error.is_panic()),
         };
+        self.figures.set("streams", self.tasks.len());
         let Some(id) = self.task_peers.remove(&task) else { return };
         let Some(peer) = self.peers.get_mut(&id) else { return };
         if let Some(running) = peer.streams.remove(&task)
@@ -180,6 +266,7 @@ impl Peers {
     /// Tells the end of every stream and peer that is left, and stops their tasks.
     pub fn end_all(&mut self, cause: &str) {
         for (id, peer) in self.peers.drain() {
+            self.facts.remove(&id);
             for running in peer.streams.into_values() {
                 running.stream.end(cause.to_owned());
             }

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn gossip(data: u8) -> Event {
-        Event::Gossip { topic: "t".into(), data: vec![data] }
+        Event::Gossip { topic: "t".into(), source: libp2p::PeerId::random(), data: vec![data] }
     }
 
     #[test]

@@ -66,9 +66,36 @@ pub struct Settings {
     pub max_members: usize,
     pub max_streams_per_peer: usize,
     pub max_commands: usize,
+    /// How far a message's or a record's time may be off.
+    pub message_tolerance: Duration,
     pub gossip_heartbeat: Duration,
     pub gossip_max_bytes: usize,
+    pub max_topics_per_peer: usize,
     pub kademlia_replication: usize,
+    pub query_timeout: Duration,
+    /// For how long others keep what a node has published…
+    pub record_ttl: Duration,
+    /// …and how often it is published again.
+    pub republish: Duration,
+    pub record_max_bytes: usize,
+    /// What this node keeps for others.
+    pub max_records: usize,
+    pub max_providers: usize,
+    /// How many keys one peer may provide.
+    pub max_provided_keys: usize,
+    pub max_key_bytes: usize,
+    /// Searches of this node at the same time.
+    pub max_queries: usize,
+    /// A search for providers ends early with so many,
+    pub enough_providers: usize,
+    /// …one for a record with so many good answers, the newest of which counts.
+    pub enough_answers: usize,
+    /// Peers whose addresses are remembered…
+    pub max_known_peers: usize,
+    /// …and how many of each.
+    pub max_addresses_per_peer: usize,
+    /// How often what is due is looked for: publications, expiry, trimming.
+    pub tick: Duration,
 }
 
 impl Default for Settings {
@@ -90,10 +117,26 @@ impl Default for Settings {
             max_members: 8192,
             max_streams_per_peer: 256,
             max_commands: 8192,
+            message_tolerance: Duration::from_secs(60),
             gossip_heartbeat: Duration::from_secs(1),
             gossip_max_bytes: 64 * 1024,
+            max_topics_per_peer: 64,
             // Six did not find everything after losses in a swarm of 300, ten did.
             kademlia_replication: 10,
+            query_timeout: Duration::from_secs(10),
+            record_ttl: Duration::from_secs(600),
+            republish: Duration::from_secs(240),
+            record_max_bytes: 16 * 1024,
+            max_records: 16_384,
+            max_providers: 131_072,
+            max_provided_keys: 512,
+            max_key_bytes: 256,
+            max_queries: 512,
+            enough_providers: 20,
+            enough_answers: 3,
+            max_known_peers: 16_384,
+            max_addresses_per_peer: 10,
+            tick: Duration::from_secs(1),
         }
     }
 }

@@ -6,9 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use mycel_node::{
-    event::Event, failure::DialFailure, libp2p::PeerId, streams::stream::Stream as NodeStream,
-};
+use mycel_node::{event::Event, libp2p::PeerId, streams::stream::Stream as NodeStream};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyList, PyString, PyTuple},
@@ -36,6 +34,11 @@ mod kind {
     pub const ROUND_TRIP: u8 = 15;
     pub const REFUSED: u8 = 16;
     pub const STOPPED: u8 = 17;
+    pub const PATH_CHANGED: u8 = 18;
+    pub const PROVIDERS_FOUND: u8 = 19;
+    pub const RECORD_FOUND: u8 = 20;
+    pub const RESERVATION: u8 = 21;
+    pub const CUT_OFF: u8 = 22;
 }
 
 /// The Python objects that live longer than one event.
@@ -96,8 +99,12 @@ impl Objects {
                 (kind::LISTEN_FAILED, (listen, in_use, error)).into_pyobject(py)
             }
             Event::NotListening { address } => (kind::NOT_LISTENING, (address,)).into_pyobject(py),
-            Event::Connected { peer, roles, address } => {
-                (kind::CONNECTED, (self.peer(py, &peer), roles, address)).into_pyobject(py)
+            Event::Connected { peer, roles, address, relayed } => {
+                let arguments = (self.peer(py, &peer), roles, address, relayed);
+                (kind::CONNECTED, arguments).into_pyobject(py)
+            }
+            Event::PathChanged { peer, address, relayed } => {
+                (kind::PATH_CHANGED, (self.peer(py, &peer), address, relayed)).into_pyobject(py)
             }
             Event::Disconnected { peer, cause } => {
                 (kind::DISCONNECTED, (self.peer(py, &peer), cause)).into_pyobject(py)
@@ -106,13 +113,7 @@ impl Objects {
                 (kind::DIAL_SUCCEEDED, (address, self.peer(py, &peer))).into_pyobject(py)
             }
             Event::DialFailed { address, failure, error } => {
-                let failure = match failure {
-                    DialFailure::Refused => "refused",
-                    DialFailure::Silent => "silent",
-                    DialFailure::NotAdmitted => "not_admitted",
-                    DialFailure::Other => "other",
-                };
-                (kind::DIAL_FAILED, (address, failure, error)).into_pyobject(py)
+                (kind::DIAL_FAILED, (address, failure.name(), error)).into_pyobject(py)
             }
             Event::StreamOpened { stream, ours } => {
                 (kind::STREAM_OPENED, (self.stream(py, &stream)?, ours)).into_pyobject(py)
@@ -143,8 +144,27 @@ impl Objects {
                 self.streams.remove(&stream.id);
                 (kind::STREAM_CLOSED, (object, error)).into_pyobject(py)
             }
-            Event::Gossip { topic, data } => {
-                (kind::GOSSIP, (topic, PyBytes::new(py, &data))).into_pyobject(py)
+            Event::Gossip { topic, source, data } => {
+                let arguments = (topic, self.peer(py, &source), PyBytes::new(py, &data));
+                (kind::GOSSIP, arguments).into_pyobject(py)
+            }
+            Event::ProvidersFound { query, peers, finished } => {
+                let peers = PyList::new(py, peers.iter().map(|peer| self.peer(py, peer)))?;
+                (kind::PROVIDERS_FOUND, (query, peers, finished)).into_pyobject(py)
+            }
+            Event::RecordFound { query, record } => {
+                let record = record.map(|record| {
+                    let payload = PyBytes::new(py, &record.payload);
+                    let expires_at = record.expires_at_ms as f64 / 1000.0;
+                    (self.peer(py, &record.peer), payload, record.sequence, expires_at)
+                });
+                (kind::RECORD_FOUND, (query, record)).into_pyobject(py)
+            }
+            Event::Reservation { gateway, held, error } => {
+                (kind::RESERVATION, (self.peer(py, &gateway), held, error)).into_pyobject(py)
+            }
+            Event::CutOff { peer, reason } => {
+                (kind::CUT_OFF, (self.peer(py, &peer), reason)).into_pyobject(py)
             }
             Event::RoundTrip { peer, seconds } => {
                 (kind::ROUND_TRIP, (self.peer(py, &peer), seconds)).into_pyobject(py)

@@ -43,10 +43,12 @@ impl Node {
     /// `protocols`: (name, max_frame_bytes, heartbeats, write_high_bytes,
     /// read_high_bytes) each; `liveness`: heartbeat, silence and repeat in seconds.
     #[new]
-    #[pyo3(signature = (*, secret, owner_public, token, protocols, liveness, settings))]
+    #[pyo3(signature = (*, secret, swarm_name, owner_public, token, protocols, liveness, settings))]
+    #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
     fn new(
         py: Python<'_>,
         secret: &[u8],
+        swarm_name: String,
         owner_public: &[u8],
         token: Vec<u8>,
         protocols: Vec<ProtocolArguments>,
@@ -55,6 +57,7 @@ impl Node {
     ) -> PyResult<Self> {
         let start = Start {
             key: keys::keypair(secret).map_err(invalid_key)?,
+            swarm_name,
             owner: keys::public_key(owner_public).map_err(invalid_key)?,
             token,
             protocols: protocols.into_iter().map(protocol).collect::<PyResult<_>>()?,
@@ -103,18 +106,85 @@ impl Node {
         self.objects().acknowledge();
     }
 
-    /// How many notices (gossip, round trips, refusals) were dropped since the start.
-    #[getter]
-    fn dropped_notices(&self) -> u64 {
-        self.queue.dropped_notices()
-    }
-
     fn listen(&self, listen: u64, address: &str) -> PyResult<()> {
         self.send(Command::Listen { listen, address: multiaddr(address)? })
     }
 
     fn dial(&self, address: &str) -> PyResult<()> {
         self.send(Command::Dial { address: multiaddr(address)?, text: address.to_owned() })
+    }
+
+    fn dial_peer(&self, peer: &str) -> PyResult<()> {
+        self.send(Command::DialPeer { peer: peer_id(peer)? })
+    }
+
+    fn keep(&self, peer: &str, kept: bool) -> PyResult<()> {
+        self.send(Command::Keep { peer: peer_id(peer)?, kept })
+    }
+
+    fn provide(&self, key: Vec<u8>) -> PyResult<()> {
+        self.send(Command::Provide { key })
+    }
+
+    fn stop_providing(&self, key: Vec<u8>) -> PyResult<()> {
+        self.send(Command::StopProviding { key })
+    }
+
+    fn find_providers(&self, query: u64, key: Vec<u8>) -> PyResult<()> {
+        self.send(Command::FindProviders { query, key })
+    }
+
+    /// `expires_at` in seconds since 1970.
+    fn put_record(&self, payload: Vec<u8>, sequence: u64, expires_at: f64) -> PyResult<()> {
+        let expires_at_ms = seconds("expires_at", expires_at)?.as_millis() as u64;
+        self.send(Command::PutRecord { payload, sequence, expires_at_ms })
+    }
+
+    fn withdraw_record(&self) -> PyResult<()> {
+        self.send(Command::WithdrawRecord)
+    }
+
+    fn get_record(&self, query: u64, peer: &str) -> PyResult<()> {
+        self.send(Command::GetRecord { query, peer: peer_id(peer)? })
+    }
+
+    /// (peer, roles, addresses, relayed, round trip, connected at, heard at, software) of
+    /// every connected peer.
+    fn peers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for (peer, facts) in self.handle.shared.facts.all() {
+            let heard_at = facts.heard.seconds();
+            list.append((
+                peer.to_base58(),
+                facts.roles,
+                facts.addresses,
+                facts.relayed,
+                facts.rtt_seconds,
+                facts.connected_at,
+                heard_at,
+                facts.software,
+            ))?;
+        }
+        Ok(list)
+    }
+
+    /// Numbers by name; those with labels are dicts of numbers.
+    fn figures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let snapshot = self.handle.shared.figures.snapshot();
+        let figures = PyDict::new(py);
+        for (name, value) in snapshot.plain {
+            figures.set_item(name, value)?;
+        }
+        for ((name, label), value) in snapshot.labelled {
+            let by_label = match figures.get_item(name)? {
+                Some(known) => known.cast_into::<PyDict>()?,
+                None => PyDict::new(py),
+            };
+            by_label.set_item(label, value)?;
+            figures.set_item(name, by_label)?;
+        }
+        figures.set_item("dropped_notices", self.queue.dropped_notices())?;
+        Ok(figures)
     }
 
     fn disconnect(&self, peer: &str) -> PyResult<()> {
@@ -198,6 +268,13 @@ fn read_settings(options: &Bound<'_, PyDict>) -> PyResult<Settings> {
             "clock_tolerance_seconds" => s.clock_tolerance = time()?,
             "stop_timeout_seconds" => s.stop_timeout = time()?,
             "gossip_heartbeat_seconds" => s.gossip_heartbeat = time()?,
+            "message_tolerance_seconds" => s.message_tolerance = time()?,
+            "query_timeout_seconds" => s.query_timeout = time()?,
+            "record_ttl_seconds" => s.record_ttl = time()?,
+            "republish_seconds" => s.republish = time()?,
+            "kademlia_replication" => s.kademlia_replication = value.extract()?,
+            "max_records" => s.max_records = value.extract()?,
+            "max_providers" => s.max_providers = value.extract()?,
             "max_connections" => s.max_connections = value.extract()?,
             "max_pending_incoming" => s.max_pending_incoming = value.extract()?,
             "max_pending_incoming_per_address" => {

@@ -11,7 +11,8 @@ from typing import Final
 
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import Join, PeerRecord, Peers
-from mycel.swarm.interface import DialFailure, Stream, Swarm
+from mycel.swarm.interface import Admission, Stream, Swarm
+from mycel.swarm.listening import IndifferentListener
 from mycel.wire import codec
 
 from .joining import RECORDS_MAX
@@ -21,7 +22,7 @@ PEERS_MAX: Final = 100_000
 ADDRESSES_MAX: Final = 16
 
 
-class GatewayNode:
+class GatewayNode(IndifferentListener):
     """A `SwarmListener`."""
 
     def __init__(self, random: Random, swarm_name: str, note: Callable[..., None]) -> None:
@@ -39,8 +40,8 @@ class GatewayNode:
         """Gossip is passed on only by those who listen to it themselves."""
         swarm.subscribe(self._topic)
 
-    def connected(self, peer: PeerId, roles: frozenset[str], address: str) -> None:
-        self._roles[peer] = roles
+    def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
+        self._roles[peer] = admission.roles
 
     def disconnected(self, peer: PeerId, cause: str) -> None:
         self._roles.pop(peer, None)
@@ -74,16 +75,8 @@ class GatewayNode:
         others.sort(key=lambda record: "scheduler" not in record.roles)
         return others[:RECORDS_MAX]
 
-    def dial_succeeded(self, address: str, peer: PeerId) -> None: ...
-    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None: ...
-    def stream_opened(self, stream: Stream, ours: bool) -> None: ...
-    def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None: ...
-    def heartbeat(self, stream: Stream, peer_clock: float, arrived_at: float) -> None: ...
-    def silent(self, stream: Stream, seconds: float) -> None: ...
-    def writable(self, stream: Stream) -> None: ...
-    def stream_closed(self, stream: Stream, error: str) -> None: ...
-    def gossip(self, topic: str, data: bytes) -> None: ...
-    def round_trip(self, peer: PeerId, seconds: float) -> None: ...
+    def cut_off(self, peer: PeerId, reason: str) -> None:
+        self._note("peer_cut_off", peer=peer, reason=reason)
 
     def refused(self, address: str, error: str) -> None:
         self._note("hello_refused", address=address, error=error)

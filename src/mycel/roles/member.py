@@ -15,7 +15,8 @@ from mycel.core.messages import PeerRecord
 from mycel.node.clock import Clock
 from mycel.node.runtime import Runtime
 from mycel.swarm.errors import SwarmError
-from mycel.swarm.interface import DialFailure, Stream, Swarm
+from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
+from mycel.swarm.listening import IndifferentListener
 
 from .joining import Joining
 from .links import Links
@@ -25,7 +26,7 @@ from .signals import Signals
 NoteLine = Callable[..., None]
 
 
-class Member:
+class Member(IndifferentListener):
     def __init__(
         self,
         clock: Clock,
@@ -120,9 +121,9 @@ class Member:
 
     # What the swarm tells
 
-    def connected(self, peer: PeerId, roles: frozenset[str], address: str) -> None:
-        self._connected[peer] = roles
-        self._joining.connected(peer, roles)
+    def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
+        self._connected[peer] = admission.roles
+        self._joining.connected(peer, admission.roles)
 
     def disconnected(self, peer: PeerId, cause: str) -> None:
         self._connected.pop(peer, None)
@@ -175,17 +176,14 @@ class Member:
     def silent(self, stream: Stream, seconds: float) -> None:
         self._links.silent(stream, seconds)
 
-    def writable(self, stream: Stream) -> None: ...
-
     def stream_closed(self, stream: Stream, error: str) -> None:
         if stream.protocol == SIGNAL_PROTOCOL:
             self._signals.stream_closed(stream, error)
         elif not self._joining.is_gateway(stream.peer):
             self._links.stream_closed(stream, error)
 
-    def gossip(self, topic: str, data: bytes) -> None: ...
-
-    def round_trip(self, peer: PeerId, seconds: float) -> None: ...
+    def cut_off(self, peer: PeerId, reason: str) -> None:
+        self._note("peer_cut_off", peer=peer, reason=reason)
 
     def refused(self, address: str, error: str) -> None:
         self._note("hello_refused", address=address, error=error)

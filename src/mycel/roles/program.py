@@ -123,6 +123,7 @@ class Program:
             secret=secret,
             owner_public=identity(owner)[0],
             token=load_member_token(self.folder.member_token_path),
+            swarm_name=self.configuration.swarm.name,
             listener=listener,
             protocols=PROTOCOLS,
             listen_addresses=self.configuration.swarm.listen,

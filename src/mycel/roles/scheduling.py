@@ -27,7 +27,7 @@ from mycel.core.settings import SchedulerSettings
 from mycel.node.clock import Clock
 from mycel.node.runtime import Runtime
 from mycel.store.interface import Journal
-from mycel.swarm.interface import Swarm
+from mycel.swarm.interface import Admission, Swarm
 from mycel.wire import codec
 
 from .member import Member, NoteLine
@@ -118,9 +118,9 @@ class SchedulerNode(Member):
         sequence = int(self._clock.now() * 1000) + self._announcements
         self.swarm.publish(self._topic, codec.encode(Announcement(me, sequence)))
 
-    def connected(self, peer: PeerId, roles: frozenset[str], address: str) -> None:
-        super().connected(peer, roles, address)
-        if "gateway" in roles:
+    def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
+        super().connected(peer, admission, address, relayed)
+        if "gateway" in admission.roles:
             # A gateway is a door to others: what was said before it nobody heard.
             self._say_where()
 

@@ -35,7 +35,7 @@ from mycel.core.worker import WorkerMachine
 from mycel.drivers.interface import Driver, Finished
 from mycel.node.clock import Clock
 from mycel.node.runtime import Runtime
-from mycel.swarm.interface import DialFailure, Stream, Swarm
+from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
 from mycel.wire import codec
 
 from .joining import peer_in
@@ -136,13 +136,14 @@ class WorkerNode(Member):
         known.addresses = record.addresses or known.addresses
         self._approach(peer)
 
-    def gossip(self, topic: str, data: bytes) -> None:
+    def gossip(self, topic: str, source: PeerId, data: bytes) -> None:
         try:
             announcement = codec.decode_announcement(data)
         except codec.MalformedFrame as error:
             self._note("malformed_gossip", topic=topic, error=str(error))
             return
-        self.peer_found(announcement.me, "gossip")
+        if announcement.me.peer == source:  # who speaks for another is not heard
+            self.peer_found(announcement.me, "gossip")
 
     def heard_by(self, peer: PeerId) -> str:
         known = self._known.get(peer)
@@ -189,9 +190,9 @@ class WorkerNode(Member):
         self._clock.call_at(self._clock.now() + known.delay, due)
         known.delay = min(2 * known.delay, RETRY_SECONDS_MAX)
 
-    def connected(self, peer: PeerId, roles: frozenset[str], address: str) -> None:
-        super().connected(peer, roles, address)
-        if "scheduler" in roles:
+    def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
+        super().connected(peer, admission, address, relayed)
+        if "scheduler" in admission.roles:
             if peer not in self._known and len(self._known) < SCHEDULERS_MAX:
                 self._known[peer] = Known(())
             self._approach(peer)

@@ -13,7 +13,13 @@ Promises that both keep:
   `open_stream` in exactly one `stream_opened` or `stream_failed`.
 * On a stream whose protocol has heartbeats, both ends send one every
   `heartbeat_seconds`, whatever Python is doing, and each end is told of silence.
+* Every `find_providers` ends in exactly one `providers_found` that is finished, every
+  `get_record` in exactly one `record_found`.
+* Gossip and records come with their author: the signature was checked before.
 * Nothing here raises because of what a peer does.
+
+A path through a relay is used until there is a direct one; `path_changed` tells, and new
+streams then go the better way. Streams that stand stay where they are.
 """
 
 from __future__ import annotations
@@ -27,6 +33,11 @@ from mycel.core.identifiers import PeerId
 
 CONTROL_PROTOCOL: Final = "/mycel/control/1"
 WORK_PROTOCOL: Final = "/mycel/work/1"
+
+GOSSIP_BYTES_MAX: Final = 64 * 1024
+RECORD_BYTES_MAX: Final = 16 * 1024
+KEY_BYTES_MAX: Final = 256
+PROVIDED_KEYS_MAX: Final = 512
 
 
 class DialFailure(Enum):
@@ -59,6 +70,77 @@ class Liveness(msgspec.Struct, frozen=True, kw_only=True):
     """…and again each time this much more has passed."""
 
 
+class Admission(msgspec.Struct, frozen=True, kw_only=True):
+    """What a peer's token says of it."""
+
+    roles: frozenset[str] = frozenset()
+
+
+class SignedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a peer says of itself in the DHT; the signature was checked."""
+
+    peer: PeerId
+    payload: bytes
+    """Empty: the peer has withdrawn its record."""
+    sequence: int
+    expires_at: float
+    """Seconds since 1970."""
+
+
+class PeerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a connected peer. Times are on the clock of `arrived_at`."""
+
+    peer: PeerId
+    roles: frozenset[str]
+    addresses: list[str]
+    """Of the standing connections, the best first."""
+    relayed: bool
+    """There is no direct connection."""
+    rtt_seconds: float | None
+    connected_at: float
+    last_heard_at: float
+    software: str
+    """As the peer names it; empty until it has."""
+
+
+class SwarmFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters since the start, and some numbers of now."""
+
+    connections: dict[str, int] = {}
+    """Now, by path: `direct`, `relayed`, and by transport: `tcp`, `quic`."""
+    dials: dict[str, int] = {}
+    """By outcome: `succeeded`, or a `DialFailure`."""
+    refusals: dict[str, int] = {}
+    """Who dialled us and got no further than the hello, by reason."""
+    cut_offs: dict[str, int] = {}
+    """Misbehaving peers that we disconnected, by reason."""
+    trimmed: int = 0
+    """Peers disconnected because there were too many."""
+    streams: int = 0
+    """Now."""
+    bytes_in: dict[str, int] = {}
+    bytes_out: dict[str, int] = {}
+    """By path: `direct`, `relayed`."""
+    dht_queries: dict[str, int] = {}
+    """By kind: `find`, `get`, `locate`, `provide`, `put`."""
+    dht_refused: dict[str, int] = {}
+    """Records that were not kept or not believed, by reason."""
+    dht_records: int = 0
+    dht_providers: int = 0
+    """Kept for others now."""
+    dht_routing_table: int = 0
+    gossip_published: int = 0
+    gossip_received: int = 0
+    gossip_invalid: int = 0
+    gossip_duplicates: int = 0
+    relay_reservations: int = 0
+    relay_circuits: int = 0
+    """Now, that go through this node; see also `relay_circuits_total`."""
+    relay_circuits_total: int = 0
+    dropped_notices: int = 0
+    """Gossip, round trips and refusals that this node was too slow to take."""
+
+
 class Stream(Protocol):
     """A long-lived, ordered, bidirectional stream of frames with one peer."""
 
@@ -86,8 +168,12 @@ class Stream(Protocol):
 class SwarmListener(Protocol):
     """What a node implements to hear of its swarm. Called on the loop's thread."""
 
-    def connected(self, peer: PeerId, roles: frozenset[str], address: str) -> None:
+    def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
         """The first connection with an admitted peer stands."""
+        ...
+
+    def path_changed(self, peer: PeerId, address: str, relayed: bool) -> None:
+        """A connected peer can be reached directly now, or only through a relay."""
         ...
 
     def disconnected(self, peer: PeerId, cause: str) -> None:
@@ -119,7 +205,26 @@ class SwarmListener(Protocol):
         """`error` is empty when the peer closed it in order."""
         ...
 
-    def gossip(self, topic: str, data: bytes) -> None: ...
+    def gossip(self, topic: str, source: PeerId, data: bytes) -> None:
+        """`source` has signed it, whoever passed it on."""
+        ...
+
+    def providers_found(self, query: int, peers: list[PeerId], finished: bool) -> None:
+        """Those not told before; `finished` at the end."""
+        ...
+
+    def record_found(self, query: int, record: SignedRecord | None) -> None:
+        """The newest that was found."""
+        ...
+
+    def reservation(self, gateway: PeerId, held: bool, error: str) -> None:
+        """Whether others can reach this node through the gateway now."""
+        ...
+
+    def cut_off(self, peer: PeerId, reason: str) -> None:
+        """A misbehaving peer was disconnected, and is not let in for a while."""
+        ...
+
     def round_trip(self, peer: PeerId, seconds: float) -> None: ...
     def refused(self, address: str, error: str) -> None:
         """Somebody who dialled us got no further than the hello."""
@@ -140,6 +245,15 @@ class Swarm(Protocol):
         """`address` is a multiaddr that may end in `/p2p/<peer id>`."""
         ...
 
+    def dial_peer(self, peer: PeerId) -> None:
+        """At the addresses that are known, else looked for in the DHT. Ends in
+        `dial_succeeded` or `dial_failed` with the address `/p2p/<peer id>`."""
+        ...
+
+    def keep(self, peer: PeerId, kept: bool) -> None:
+        """A kept peer is never disconnected because there are too many."""
+        ...
+
     def open_stream(self, peer: PeerId, protocol: str) -> None:
         """To a connected peer; a protocol that the node was started with."""
         ...
@@ -147,5 +261,39 @@ class Swarm(Protocol):
     def disconnect(self, peer: PeerId) -> None: ...
     def subscribe(self, topic: str) -> None: ...
     def publish(self, topic: str, data: bytes) -> None:
-        """Best effort: gossip promises nothing."""
+        """Best effort: gossip promises nothing. Raises `FrameTooLong`."""
         ...
+
+    def provide(self, key: bytes) -> None:
+        """Others find this node by the key from now on. Idempotent.
+
+        Raises `InvalidSetting` for too long a key or too many of them.
+        """
+        ...
+
+    def stop_providing(self, key: bytes) -> None:
+        """The others forget it within the life time of records."""
+        ...
+
+    def find_providers(self, query: int, key: bytes) -> None:
+        """`query` is a number of the caller's, and comes back with what is found."""
+        ...
+
+    def put_record(self, payload: bytes, sequence: int, expires_at: float) -> None:
+        """This node's own record, signed and published until `expires_at`, which is in
+        seconds since 1970. A higher `sequence` replaces a lower one everywhere.
+
+        Raises `FrameTooLong`.
+        """
+        ...
+
+    def withdraw_record(self) -> None:
+        """Replaces this node's record by an empty one."""
+        ...
+
+    def get_record(self, query: int, peer: PeerId) -> None: ...
+    def peers(self) -> list[PeerFacts]:
+        """Who is connected."""
+        ...
+
+    def figures(self) -> SwarmFigures: ...

@@ -18,8 +18,18 @@ import msgspec
 
 from mycel._native import Node
 from mycel.core.identifiers import PeerId
+from mycel.swarm import limits
 from mycel.swarm.errors import AddressInUse, InvalidSetting, ListenFailed, NodeStopped
-from mycel.swarm.interface import DialFailure, Liveness, StreamProtocol, SwarmListener
+from mycel.swarm.interface import (
+    Admission,
+    DialFailure,
+    Liveness,
+    PeerFacts,
+    SignedRecord,
+    StreamProtocol,
+    SwarmFigures,
+    SwarmListener,
+)
 from mycel.swarm.roles import roles_of
 
 
@@ -44,6 +54,11 @@ class _Kind(IntEnum):
     ROUND_TRIP = 15
     REFUSED = 16
     STOPPED = 17
+    PATH_CHANGED = 18
+    PROVIDERS_FOUND = 19
+    RECORD_FOUND = 20
+    RESERVATION = 21
+    CUT_OFF = 22
 
 
 class Libp2pSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +78,18 @@ class Libp2pSettings(msgspec.Struct, frozen=True, kw_only=True):
     stop_timeout_seconds: float = 1.0
     """How long `stop` may take to send what is queued."""
     gossip_heartbeat_seconds: float = 1.0
+    message_tolerance_seconds: float = 60.0
+    """How far the time of a message or a record may be off."""
+    query_timeout_seconds: float = 10.0
+    record_ttl_seconds: float = 600.0
+    """For how long others keep what a node has published in the DHT…"""
+    republish_seconds: float = 240.0
+    """…and how often it is published again."""
+    kademlia_replication: int = 10
+    """Six did not find everything after losses in a swarm of 300, ten did."""
+    max_records: int = 16_384
+    max_providers: int = 131_072
+    """Kept for others at most."""
     max_connections: int = 1024
     """Far above what a node works with: to hit it costs both sides a handshake."""
     max_pending_incoming: int = 256
@@ -86,6 +113,7 @@ class Libp2pSwarm:
         self._addresses: list[str] = []
         self._listens: dict[int, asyncio.Future[str]] = {}
         self._next_listen = 0
+        self._provided: set[bytes] = set()
         self._stopped: asyncio.Future[None] = self._loop.create_future()
         self._table = self._handlers()
         self._loop.add_reader(native.fileno(), self._drain)
@@ -97,6 +125,7 @@ class Libp2pSwarm:
         secret: bytes,
         owner_public: bytes,
         token: bytes,
+        swarm_name: str,
         listener: SwarmListener,
         protocols: Sequence[StreamProtocol],
         listen_addresses: Sequence[str] = (),
@@ -106,13 +135,15 @@ class Libp2pSwarm:
         """Starts a node and waits until it listens on every address.
 
         `secret` is the node's Ed25519 secret, `token` what the swarm's owner signed for
-        its peer id. Whether the token is good is judged by the peers, not here.
+        its peer id. Whether the token is good is judged by the peers, not here. What the
+        node signs is good only where the same `swarm_name` is used.
 
         Raises `InvalidKey`, `InvalidAddress`, `InvalidSetting`, `ListenFailed`.
         """
         liveness = liveness or Liveness()
         native = Node(
             secret=secret,
+            swarm_name=swarm_name,
             owner_public=owner_public,
             token=token,
             protocols=[
@@ -167,6 +198,12 @@ class Libp2pSwarm:
     def dial(self, address: str) -> None:
         self._native.dial(address)
 
+    def dial_peer(self, peer: PeerId) -> None:
+        self._native.dial_peer(peer)
+
+    def keep(self, peer: PeerId, kept: bool) -> None:
+        self._native.keep(peer, kept)
+
     def open_stream(self, peer: PeerId, protocol: str) -> None:
         if protocol not in self._protocols:
             raise InvalidSetting(f"the node was not started with the protocol {protocol}")
@@ -179,7 +216,58 @@ class Libp2pSwarm:
         self._native.subscribe(topic)
 
     def publish(self, topic: str, data: bytes) -> None:
+        limits.check_gossip(data)
         self._native.publish(topic, data)
+
+    def provide(self, key: bytes) -> None:
+        limits.check_provided(key, self._provided)
+        self._native.provide(key)
+        self._provided.add(key)
+
+    def stop_providing(self, key: bytes) -> None:
+        self._native.stop_providing(key)
+        self._provided.discard(key)
+
+    def find_providers(self, query: int, key: bytes) -> None:
+        limits.check_key(key)
+        self._native.find_providers(query, key)
+
+    def put_record(self, payload: bytes, sequence: int, expires_at: float) -> None:
+        limits.check_record(payload, sequence)
+        self._native.put_record(payload, sequence, expires_at)
+
+    def withdraw_record(self) -> None:
+        self._native.withdraw_record()
+
+    def get_record(self, query: int, peer: PeerId) -> None:
+        self._native.get_record(query, peer)
+
+    def peers(self) -> list[PeerFacts]:
+        return [
+            PeerFacts(
+                peer=peer,
+                roles=roles_of(roles),
+                addresses=addresses,
+                relayed=relayed,
+                rtt_seconds=rtt_seconds,
+                connected_at=connected_at,
+                last_heard_at=last_heard_at,
+                software=software,
+            )
+            for (
+                peer,
+                roles,
+                addresses,
+                relayed,
+                rtt_seconds,
+                connected_at,
+                last_heard_at,
+                software,
+            ) in self._native.peers()
+        ]
+
+    def figures(self) -> SwarmFigures:
+        return msgspec.convert(self._native.figures(), SwarmFigures)
 
     def _drain(self) -> None:
         table = self._table
@@ -217,6 +305,11 @@ class Libp2pSwarm:
             _Kind.ROUND_TRIP: listener.round_trip,
             _Kind.REFUSED: listener.refused,
             _Kind.STOPPED: self._on_stopped,
+            _Kind.PATH_CHANGED: listener.path_changed,
+            _Kind.PROVIDERS_FOUND: listener.providers_found,
+            _Kind.RECORD_FOUND: self._on_record_found,
+            _Kind.RESERVATION: listener.reservation,
+            _Kind.CUT_OFF: listener.cut_off,
         }
         return [table[kind] for kind in sorted(_Kind)]
 
@@ -237,8 +330,17 @@ class Libp2pSwarm:
         if address in self._addresses:
             self._addresses.remove(address)
 
-    def _on_connected(self, peer: PeerId, roles: int, address: str) -> None:
-        self._listener.connected(peer, roles_of(roles), address)
+    def _on_connected(self, peer: PeerId, roles: int, address: str, relayed: bool) -> None:
+        self._listener.connected(peer, Admission(roles=roles_of(roles)), address, relayed)
+
+    def _on_record_found(self, query: int, found: tuple[PeerId, bytes, int, float] | None) -> None:
+        record = None
+        if found is not None:
+            peer, payload, sequence, expires_at = found
+            record = SignedRecord(
+                peer=peer, payload=payload, sequence=sequence, expires_at=expires_at
+            )
+        self._listener.record_found(query, record)
 
     def _on_dial_failed(self, address: str, failure: str, error: str) -> None:
         self._listener.dial_failed(address, DialFailure(failure), error)

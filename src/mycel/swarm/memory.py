@@ -12,19 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
 from mycel.core.identifiers import PeerId
 from mycel.swarm.errors import InvalidAddress
-from mycel.swarm.interface import DialFailure, Liveness, StreamProtocol, SwarmListener
+from mycel.swarm.interface import (
+    Admission,
+    DialFailure,
+    Liveness,
+    StreamProtocol,
+    SwarmListener,
+)
 from mycel.swarm.memory_connection import Connection, ConnectionEnd
+from mycel.swarm.memory_dht import MemoryDht
 from mycel.swarm.memory_node import MemorySwarm
 
 __all__ = ["Clock", "Faults", "MemoryNetwork", "MemorySwarm"]
-
-GOSSIP_MAX_BYTES: Final = 64 * 1024
 
 
 class Clock(Protocol):
@@ -51,6 +56,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     gossip_loss: float = 0.0
     gossip_repeat: float = 0.0
     """Probability, per receiver, that a message is lost, or comes twice."""
+    dht_loss: float = 0.0
+    """Probability that a search does not find a provider or record that is there."""
     dial_timeout_seconds: float = 5.0
     """When a dial or the opening of a stream that nobody answers fails."""
 
@@ -63,6 +70,7 @@ class MemoryNetwork:
         self.random = random
         self.faults = faults or Faults()
         self.is_instant = self.faults.delay_seconds_max <= 0
+        self.dht = MemoryDht(self)
         self._nodes: dict[PeerId, MemorySwarm] = {}
         self._addresses: dict[str, PeerId] = {}
         self._connections: dict[frozenset[PeerId], Connection] = {}
@@ -129,6 +137,7 @@ class MemoryNetwork:
         """The process dies: nothing is told to it any more, and its address refuses."""
         node = self._nodes.pop(peer)
         node.alive = False
+        self.dht.node_ended(peer)
         for other in list(node.ends):
             self.break_connection(peer, other)
 
@@ -174,6 +183,12 @@ class MemoryNetwork:
 
     # What nodes ask for.
 
+    def dial_peer(self, node: MemorySwarm, peer: PeerId) -> None:
+        node.later(
+            lambda: self._answer_dial(node, f"/p2p/{peer}", peer, peer),
+            self.delay() + self.delay(),
+        )
+
     def dial(self, node: MemorySwarm, address: str) -> None:
         parts = address.split("/")
         if len(parts) not in (3, 5) or parts[:2] != ["", "memory"] or not parts[2]:
@@ -188,7 +203,7 @@ class MemoryNetwork:
     def _answer_dial(
         self, node: MemorySwarm, address: str, target: PeerId, expected: PeerId
     ) -> None:
-        tell = node.listener
+        tell = node
         other = self._nodes.get(target)
         if frozenset((node.peer, target)) in self._connections:
             tell.dial_succeeded(address, target)
@@ -221,8 +236,11 @@ class MemoryNetwork:
         for end in (connection.dialer, connection.acceptor):
             roles = self._nodes[end.peer].roles
             end.node.ends[end.peer] = end
-            end.node.listener.connected(end.peer, roles, self.address_of(end.peer))
-            end.node.listener.round_trip(end.peer, self.delay() + self.delay())
+            end.rtt_seconds = self.delay() + self.delay()
+            end.node.listener.connected(
+                end.peer, Admission(roles=roles), self.address_of(end.peer), relayed=False
+            )
+            end.node.listener.round_trip(end.peer, end.rtt_seconds)
         self._set_faults(connection)
 
     def open_stream(self, node: MemorySwarm, peer: PeerId, protocol: StreamProtocol) -> None:
@@ -247,19 +265,17 @@ class MemoryNetwork:
         node.later(answer, self.delay())
 
     def publish(self, node: MemorySwarm, topic: str, data: bytes) -> None:
-        if len(data) > GOSSIP_MAX_BYTES:
-            return
         for receiver in self._gossip_receivers(node, topic):
             copies = 1
-            if self._happens(self.faults.gossip_loss):
+            if self.happens(self.faults.gossip_loss):
                 copies = 0
-            elif self._happens(self.faults.gossip_repeat):
+            elif self.happens(self.faults.gossip_repeat):
                 copies = 2
             for _ in range(copies):
-                self._gossip(receiver, topic, data)
+                self._gossip(receiver, topic, node.peer, data)
 
-    def _gossip(self, receiver: MemorySwarm, topic: str, data: bytes) -> None:
-        receiver.later(lambda: receiver.listener.gossip(topic, data), self.delay())
+    def _gossip(self, receiver: MemorySwarm, topic: str, source: PeerId, data: bytes) -> None:
+        receiver.later(lambda: receiver.hear_gossip(topic, source, data), self.delay())
 
     def _gossip_receivers(self, publisher: MemorySwarm, topic: str) -> list[MemorySwarm]:
         """Who is joined to the publisher by subscribed nodes that pass messages on."""
@@ -292,6 +308,7 @@ class MemoryNetwork:
             end.finish("this node stopped", stream_error="")
         node.alive = False
         self._nodes.pop(node.peer, None)
+        self.dht.node_ended(node.peer)
 
     # Small things.
 
@@ -305,10 +322,10 @@ class MemoryNetwork:
         return self._last_number
 
     def frame_written(self, end: ConnectionEnd) -> None:
-        if self._happens(self.faults.break_per_frame):
+        if self.happens(self.faults.break_per_frame):
             self.break_connection(end.node.peer, end.peer)
 
-    def _happens(self, probability: float) -> bool:
+    def happens(self, probability: float) -> bool:
         return probability > 0 and self.random.random() < probability
 
     def _reaches(self, node: MemorySwarm, peer: PeerId) -> bool:

@@ -25,6 +25,8 @@ class ConnectionEnd:
         self.connection = connection
         self.streams: dict[int, MemoryStream] = {}
         self.inbox = Inbox(node, self.is_open, self._on_items)
+        self.connected_at = self.heard_at = node.now()
+        self.rtt_seconds = 0.0
         self._lost: str | None = None
         self._told = False
 

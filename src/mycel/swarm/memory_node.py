@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mycel.core.identifiers import PeerId
+from mycel.swarm import limits
 from mycel.swarm.errors import InvalidSetting, NodeStopped
-from mycel.swarm.interface import Liveness, StreamProtocol, SwarmListener
+from mycel.swarm.interface import (
+    DialFailure,
+    Liveness,
+    PeerFacts,
+    SignedRecord,
+    StreamProtocol,
+    SwarmFigures,
+    SwarmListener,
+)
 
 if TYPE_CHECKING:
     from mycel.swarm.memory import MemoryNetwork
@@ -35,6 +45,9 @@ class MemorySwarm:
         self.frozen = False
         self.topics: dict[str, None] = {}
         self.ends: dict[PeerId, ConnectionEnd] = {}
+        self._provided: set[bytes] = set()
+        self._dials: Counter[str] = Counter()
+        self._gossip: Counter[str] = Counter()
         self._peer = peer
         self._protocols = {protocol.name: protocol for protocol in protocols}
         self._clock_offset_seconds = clock_offset_seconds
@@ -51,6 +64,14 @@ class MemorySwarm:
     def dial(self, address: str) -> None:
         self._check_alive()
         self.network.dial(self, address)
+
+    def dial_peer(self, peer: PeerId) -> None:
+        self._check_alive()
+        self.network.dial_peer(self, peer)
+
+    def keep(self, peer: PeerId, kept: bool) -> None:
+        """Nobody is trimmed here."""
+        self._check_alive()
 
     def open_stream(self, peer: PeerId, protocol: str) -> None:
         self._check_alive()
@@ -70,13 +91,83 @@ class MemorySwarm:
 
     def publish(self, topic: str, data: bytes) -> None:
         self._check_alive()
+        limits.check_gossip(data)
+        self._gossip["published"] += 1
         self.network.publish(self, topic, data)
+
+    def provide(self, key: bytes) -> None:
+        self._check_alive()
+        limits.check_provided(key, self._provided)
+        self._provided.add(key)
+        self.network.dht.provide(self._peer, key)
+
+    def stop_providing(self, key: bytes) -> None:
+        self._check_alive()
+        self._provided.discard(key)
+        self.network.dht.stop_providing(self._peer, key)
+
+    def find_providers(self, query: int, key: bytes) -> None:
+        self._check_alive()
+        limits.check_key(key)
+        self.network.dht.find_providers(self, query, key)
+
+    def put_record(self, payload: bytes, sequence: int, expires_at: float) -> None:
+        self._check_alive()
+        limits.check_record(payload, sequence)
+        record = SignedRecord(
+            peer=self._peer, payload=payload, sequence=sequence, expires_at=expires_at
+        )
+        self.network.dht.put(record)
+
+    def withdraw_record(self) -> None:
+        self._check_alive()
+        self.network.dht.withdraw(self._peer)
+
+    def get_record(self, query: int, peer: PeerId) -> None:
+        self._check_alive()
+        self.network.dht.get(self, query, peer)
+
+    def peers(self) -> list[PeerFacts]:
+        return [
+            PeerFacts(
+                peer=peer,
+                roles=end.connection.end_of(peer).node.roles,
+                addresses=[self.network.address_of(peer)],
+                relayed=False,
+                rtt_seconds=end.rtt_seconds,
+                connected_at=end.connected_at,
+                last_heard_at=end.heard_at,
+                software="memory",
+            )
+            for peer, end in self.ends.items()
+        ]
+
+    def figures(self) -> SwarmFigures:
+        return SwarmFigures(
+            connections={"direct": len(self.ends)},
+            dials=dict(self._dials),
+            streams=sum(len(end.streams) for end in self.ends.values()),
+            gossip_published=self._gossip["published"],
+            gossip_received=self._gossip["received"],
+        )
 
     async def stop(self) -> None:
         """Ends every stream in order and frees the address. Idempotent."""
         self.network.stop_node(self)
 
     # For the network, the connections and the streams.
+
+    def dial_succeeded(self, address: str, peer: PeerId) -> None:
+        self._dials["succeeded"] += 1
+        self.listener.dial_succeeded(address, peer)
+
+    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+        self._dials[failure.value] += 1
+        self.listener.dial_failed(address, failure, error)
+
+    def hear_gossip(self, topic: str, source: PeerId, data: bytes) -> None:
+        self._gossip["received"] += 1
+        self.listener.gossip(topic, source, data)
 
     def now(self) -> float:
         """This node's own clock."""

@@ -209,6 +209,7 @@ class MemoryStream:
         if not frames or self.ended:
             return
         self._heard_at = self._node.network.clock.now()
+        self._connection.heard_at = arrived_at
         self.other.delivered(sum(map(len, frames)) + _PREFIX_BYTES * len(frames))
         self._node.listener.frames(self, frames, arrived_at)
 
@@ -241,7 +242,8 @@ class MemoryStream:
     def hear(self, peer_clock: float) -> None:
         """A heartbeat has come."""
         self._heard_at = self._node.network.clock.now()
-        self._node.listener.heartbeat(self, peer_clock, self._node.now())
+        self._connection.heard_at = self._node.now()
+        self._node.listener.heartbeat(self, peer_clock, self._connection.heard_at)
 
     def _set_watch(self, at: float) -> None:
         self._node.network.clock.call_at(at, self._watch)

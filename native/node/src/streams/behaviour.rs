@@ -51,7 +51,8 @@ pub struct Behaviour {
     open_timeout: Duration,
     next_request: u64,
     requests: HashMap<RequestId, Request>,
-    connections: HashMap<PeerId, Vec<ConnectionId>>,
+    /// In the order in which they came, each with whether it goes through a relay.
+    connections: HashMap<PeerId, Vec<(ConnectionId, bool)>>,
     outbox: VecDeque<ToSwarm<StreamEvent, OpenStream>>,
 }
 
@@ -69,9 +70,9 @@ impl Behaviour {
 
     /// Ends in exactly one `Opened` with `ours`, or one `Failed`.
     pub fn open(&mut self, peer: PeerId, protocol: StreamProtocol) {
-        // The newest: an older one may be dead without our knowing.
-        let Some(connection) = self.connections.get(&peer).and_then(|all| all.last()).copied()
-        else {
+        // A direct one, and the newest: an older one may be dead without our knowing.
+        let known = self.connections.get(&peer).into_iter().flatten().rev();
+        let Some(&(connection, _)) = known.min_by_key(|(_, relayed)| *relayed) else {
             let error = "the peer is not connected".into();
             let failed = StreamEvent::Failed { peer, protocol, error };
             self.outbox.push_back(ToSwarm::GenerateEvent(failed));
@@ -89,7 +90,7 @@ impl Behaviour {
 
     fn connection_closed(&mut self, peer: PeerId, connection: ConnectionId) {
         if let Some(of_peer) = self.connections.get_mut(&peer) {
-            of_peer.retain(|other| *other != connection);
+            of_peer.retain(|(other, _)| *other != connection);
             if of_peer.is_empty() {
                 self.connections.remove(&peer);
             }
@@ -136,7 +137,7 @@ impl NetworkBehaviour for Behaviour {
         match event {
             FromSwarm::ConnectionEstablished(established) => {
                 let of_peer = self.connections.entry(established.peer_id).or_default();
-                of_peer.push(established.connection_id);
+                of_peer.push((established.connection_id, established.endpoint.is_relayed()));
             }
             FromSwarm::ConnectionClosed(closed) => {
                 self.connection_closed(closed.peer_id, closed.connection_id);

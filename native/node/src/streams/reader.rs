@@ -54,6 +54,7 @@ pub(super) async fn read_frames(
             }
         }
         silence.broken();
+        stream.heard.now();
         if hand_over(stream, &mut buffer)? {
             return Ok(());
         }

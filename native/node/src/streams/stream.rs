@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use super::{frame, reader, writer};
 use crate::{
     event::Event,
+    facts::Heard,
     lock,
     queue::EventQueue,
     settings::{Liveness, Protocol},
@@ -38,6 +39,7 @@ pub struct Stream {
     pub protocol: Protocol,
     pub(super) liveness: Liveness,
     pub(super) queue: Arc<EventQueue>,
+    pub(super) heard: Arc<Heard>,
     pub(super) outgoing: Mutex<Outgoing>,
     pub(super) written: Notify,
     full: AtomicBool,
@@ -67,6 +69,7 @@ impl Stream {
         protocol: Protocol,
         liveness: Liveness,
         queue: Arc<EventQueue>,
+        heard: Arc<Heard>,
     ) -> Arc<Stream> {
         Arc::new(Stream {
             id: NEXT_ID.fetch_add(1, SeqCst),
@@ -74,6 +77,7 @@ impl Stream {
             protocol,
             liveness,
             queue,
+            heard,
             outgoing: Mutex::default(),
             written: Notify::new(),
             full: AtomicBool::new(false),

@@ -32,6 +32,7 @@ pub const WORK: StreamProtocol = StreamProtocol::new("/test/work/1");
 pub const QUIET: StreamProtocol = StreamProtocol::new("/test/quiet/1");
 pub const MAX_FRAME_BYTES: usize = 4096;
 pub const READ_HIGH_BYTES: usize = 1 << 20;
+pub const SWARM: &str = "test";
 pub const ROLES: u32 = 6;
 pub const LOOPBACK: &str = "/ip4/127.0.0.1/tcp/0";
 
@@ -97,6 +98,7 @@ impl Owner {
         let queue = Arc::new(EventQueue::new(Bounds::default(), Box::new(|| {})));
         let start = Start {
             key,
+            swarm_name: SWARM.into(),
             owner: self.0.public(),
             token,
             protocols: protocols(),

@@ -1,0 +1,261 @@
+//! What the swarm tells.
+
+use libp2p::{
+    Multiaddr, PeerId,
+    core::Endpoint,
+    gossipsub::{self, MessageAcceptance},
+    identify, kad, ping,
+    swarm::{ConnectionId, DialError, NetworkBehaviour, SwarmEvent},
+};
+
+use super::Driver;
+use crate::{
+    behaviour::BehaviourEvent,
+    clock, dht,
+    event::Event,
+    failure::{self, chain},
+    gossip::Fault,
+    peers::Path,
+    streams::behaviour::StreamEvent,
+};
+
+/// One ping may be lost in a burst of work; two in a row are not.
+const MAX_FAILED_PINGS: u32 = 2;
+
+impl Driver {
+    pub(super) fn swarm_event(&mut self, event: SwarmEvent<BehaviourEvent>) {
+        match event {
+            SwarmEvent::Behaviour(event) => self.behaviour_event(event),
+            SwarmEvent::NewListenAddr { listener_id, address } => {
+                let listen = self.listens.remove(&listener_id);
+                self.queue.push(Event::Listening { listen, address: address.to_string() });
+            }
+            SwarmEvent::ExpiredListenAddr { address, .. } => {
+                self.queue.push(Event::NotListening { address: address.to_string() });
+            }
+            SwarmEvent::ListenerClosed { listener_id, addresses, reason } => {
+                if let Some(listen) = self.listens.remove(&listener_id) {
+                    let error = reason.err().map_or("closed".into(), |error| chain(&error));
+                    self.queue.push(Event::ListenFailed { listen, in_use: false, error });
+                }
+                for address in addresses {
+                    self.queue.push(Event::NotListening { address: address.to_string() });
+                }
+            }
+            SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
+                let path = Path::new(connection_id, &endpoint);
+                if endpoint.is_dialer() && !path.relayed {
+                    self.addresses.add(peer_id, endpoint.get_remote_address().clone());
+                }
+                self.peers.connection_established(peer_id, path, self.gate.roles_of(&peer_id));
+                if let Some(address) = self.dials.remove(&connection_id) {
+                    self.figures.count_by("dials", "succeeded");
+                    self.queue.push(Event::DialSucceeded { address, peer: peer_id });
+                }
+            }
+            SwarmEvent::ConnectionClosed {
+                peer_id, connection_id, num_established, cause, ..
+            } => {
+                self.failed_pings.remove(&connection_id);
+                let ours = self.own_causes.remove(&connection_id);
+                let cause = match (ours, cause) {
+                    (Some(ours), _) => ours.to_owned(),
+                    (None, Some(error)) => chain(&error),
+                    (None, None) => "closed".to_owned(),
+                };
+                self.peers.connection_closed(peer_id, connection_id, num_established, cause);
+            }
+            SwarmEvent::OutgoingConnectionError { connection_id, error, peer_id } => {
+                self.forget_addresses(peer_id, &error);
+                if let Some(address) = self.dials.remove(&connection_id) {
+                    self.dial_failed(address, &error);
+                }
+            }
+            SwarmEvent::IncomingConnectionError { send_back_addr, error, .. } => {
+                let address = send_back_addr.to_string();
+                self.figures.count_by("refusals", failure::refusal_kind(&error));
+                self.queue.push(Event::Refused { address, error: chain(&error) });
+            }
+            SwarmEvent::NewExternalAddrOfPeer { peer_id, address } => {
+                self.addresses.add(peer_id, address);
+            }
+            _ => {}
+        }
+    }
+
+    fn behaviour_event(&mut self, event: BehaviourEvent) {
+        match event {
+            BehaviourEvent::Streams(StreamEvent::Opened {
+                peer,
+                connection,
+                protocol,
+                stream,
+                ours,
+            }) => self.peers.stream_opened(peer, connection, protocol, stream, ours),
+            BehaviourEvent::Streams(StreamEvent::Failed { peer, protocol, error }) => {
+                self.queue.push(Event::StreamFailed { peer, protocol, error });
+            }
+            BehaviourEvent::Identify(identify::Event::Received { peer_id, info, .. }) => {
+                self.identified(peer_id, info);
+            }
+            BehaviourEvent::Kademlia(event) => self.kademlia_event(event),
+            BehaviourEvent::Ping(event) => self.pinged(event),
+            BehaviourEvent::Gossip(gossipsub::Event::Message {
+                propagation_source,
+                message_id,
+                message,
+            }) => self.gossip_message(propagation_source, &message_id, message),
+            _ => {}
+        }
+    }
+
+    fn pinged(&mut self, ping::Event { peer, connection, result }: ping::Event) {
+        match result {
+            Ok(round_trip) => {
+                self.failed_pings.remove(&connection);
+                let seconds = round_trip.as_secs_f64();
+                self.facts.change(&peer, |facts| {
+                    facts.rtt_seconds = Some(seconds);
+                    facts.heard.now();
+                });
+                self.queue.push(Event::RoundTrip { peer, seconds });
+            }
+            Err(ping::Failure::Unsupported) => {}
+            Err(_) => {
+                // Ping only reports; to cut the connection is our part.
+                let failed = self.failed_pings.entry(connection).or_default();
+                *failed += 1;
+                if *failed >= MAX_FAILED_PINGS && self.swarm.close_connection(connection) {
+                    self.own_causes.insert(connection, "the peer answers no pings");
+                }
+            }
+        }
+    }
+
+    fn identified(&mut self, peer: PeerId, info: identify::Info) {
+        const LONGEST_SOFTWARE: usize = 64;
+        let software = info.agent_version.chars().take(LONGEST_SOFTWARE).collect();
+        self.facts.change(&peer, |facts| facts.software = software);
+        let addresses = info.listen_addrs.into_iter().take(self.settings.max_addresses_per_peer);
+        let in_dht = info.protocols.contains(&dht::PROTOCOL);
+        for address in addresses {
+            self.addresses.add(peer, address.clone());
+            if in_dht {
+                self.swarm.behaviour_mut().kademlia.add_address(&peer, address);
+            }
+        }
+    }
+
+    /// What cannot be dialled is not tried again before somebody names it anew.
+    fn forget_addresses(&mut self, peer: Option<PeerId>, error: &DialError) {
+        if let (Some(peer), DialError::Transport(tries)) = (peer, error) {
+            for (address, _) in tries {
+                self.addresses.remove(&peer, address);
+            }
+        }
+    }
+
+    fn gossip_message(
+        &mut self,
+        from: PeerId,
+        id: &gossipsub::MessageId,
+        message: gossipsub::Message,
+    ) {
+        let checked = self.validator.check(message.topic.as_str(), &message.data);
+        let acceptance = match &checked {
+            Ok(_) => MessageAcceptance::Accept,
+            Err(Fault::Forged) => MessageAcceptance::Reject,
+            Err(Fault::Untimely | Fault::Repeated) => MessageAcceptance::Ignore,
+        };
+        let gossip = &mut self.swarm.behaviour_mut().gossip;
+        gossip.report_message_validation_result(id, &from, acceptance);
+        self.facts.heard(&from);
+        match checked {
+            Ok((source, data)) => {
+                self.figures.count("gossip_received");
+                let topic = message.topic.into_string();
+                self.queue.push(Event::Gossip { topic, source, data });
+            }
+            Err(_) => self.figures.count("gossip_invalid"),
+        }
+    }
+
+    fn kademlia_event(&mut self, event: kad::Event) {
+        match event {
+            kad::Event::OutboundQueryProgressed { id, result, step, .. } => {
+                self.query_progressed(id, result, step.last);
+            }
+            kad::Event::InboundRequest {
+                request: kad::InboundRequest::PutRecord { source, record: Some(record), .. },
+            } => {
+                self.facts.heard(&source);
+                let store = self.swarm.behaviour_mut().kademlia.store_mut();
+                if let Err(error) = store.accept(record, clock::wall_milliseconds()) {
+                    self.figures.dht_refused(error);
+                }
+            }
+            kad::Event::InboundRequest {
+                request: kad::InboundRequest::AddProvider { record: Some(record) },
+            } => {
+                let store = self.swarm.behaviour_mut().kademlia.store_mut();
+                if let Err(error) = store.accept_provider(record) {
+                    self.figures.dht_refused(error);
+                }
+            }
+            kad::Event::RoutingUpdated { is_new_peer: true, .. } => {
+                let buckets = self.swarm.behaviour_mut().kademlia.kbuckets();
+                let known = buckets.map(|bucket| bucket.num_entries()).sum();
+                self.figures.set("dht_routing_table", known);
+                self.dht.table_changed(known);
+            }
+            _ => {}
+        }
+    }
+
+    fn query_progressed(&mut self, id: kad::QueryId, result: kad::QueryResult, last: bool) {
+        let kademlia = &mut self.swarm.behaviour_mut().kademlia;
+        match &result {
+            kad::QueryResult::Bootstrap(_) => {
+                // After the look-up of ourselves each refreshed bucket would meet a dozen
+                // more peers, in all most of the swarm: cut it short.
+                if let Some(mut refresh) = kademlia.query_mut(&id) {
+                    refresh.finish();
+                }
+            }
+            kad::QueryResult::GetProviders(Ok(kad::GetProvidersOk::FoundProviders {
+                providers,
+                ..
+            })) => {
+                for peer in providers.clone() {
+                    self.remember_found(peer);
+                }
+            }
+            kad::QueryResult::GetClosestPeers(Ok(kad::GetClosestPeersOk { peers, .. })) => {
+                for peer in peers {
+                    for address in &peer.addrs {
+                        self.addresses.add(peer.peer_id, address.clone());
+                    }
+                }
+            }
+            _ => {}
+        }
+        let kademlia = &mut self.swarm.behaviour_mut().kademlia;
+        if let Some(peer) = self.dht.progressed(kademlia, id, result, last) {
+            self.located(peer);
+        }
+    }
+
+    /// Kademlia knows a provider's addresses for as long as the search runs, and tells them
+    /// only to whoever is about to dial.
+    fn remember_found(&mut self, peer: PeerId) {
+        let kademlia = &mut self.swarm.behaviour_mut().kademlia;
+        let nobody = ConnectionId::new_unchecked(usize::MAX);
+        let known =
+            kademlia.handle_pending_outbound_connection(nobody, Some(peer), &[], Endpoint::Dialer);
+        let most = self.settings.max_addresses_per_peer;
+        let known: Vec<Multiaddr> = known.into_iter().flatten().take(most).collect();
+        for address in known {
+            self.addresses.add(peer, address);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! One task per node owns the swarm: it takes commands and yields events.
+
+mod commands;
+mod events;
+
+use std::{
+    collections::{HashMap, HashSet},
+    num::NonZeroUsize,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::StreamExt;
+use libp2p::{
+    PeerId, Swarm,
+    core::transport::ListenerId,
+    identity::Keypair,
+    swarm::{self, ConnectionId, PeerAddresses},
+};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::MissedTickBehavior,
+};
+
+use crate::{
+    behaviour::Behaviour,
+    dht::Dht,
+    envelope::Signer,
+    event::Event,
+    facts::Facts,
+    failure::DialFailure,
+    figures::Figures,
+    gate::Gate,
+    gossip::Validator,
+    node::Command,
+    peers::Peers,
+    queue::EventQueue,
+    settings::{Liveness, Protocol, Settings},
+    transport,
+};
+
+/// The swarm's idle time-out is not used: a connection manager will decide.
+const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const COMMANDS_AT_ONCE: usize = 256;
+
+pub fn swarm(
+    key: &Keypair,
+    gate: Option<Arc<Gate>>,
+    swarm_name: String,
+    protocols: &[Protocol],
+    figures: &Figures,
+    settings: &Settings,
+) -> Result<Swarm<Behaviour>, String> {
+    let transport =
+        transport::build(key, gate, settings.connect_timeout).map_err(|error| error.to_string())?;
+    let behaviour = Behaviour::new(key, swarm_name, protocols, figures, settings)?;
+    let config = swarm::Config::with_tokio_executor()
+        .with_idle_connection_timeout(NEVER)
+        .with_max_negotiating_inbound_streams(256)
+        .with_per_connection_event_buffer_size(64);
+    Ok(Swarm::new(transport, behaviour, key.public().to_peer_id(), config))
+}
+
+/// What the driver shares with whoever holds the node.
+#[derive(Clone, Default)]
+pub struct Shared {
+    pub figures: Arc<Figures>,
+    pub facts: Arc<Facts>,
+}
+
+pub struct Driver {
+    swarm: Swarm<Behaviour>,
+    gate: Arc<Gate>,
+    queue: Arc<EventQueue>,
+    settings: Settings,
+    figures: Arc<Figures>,
+    facts: Arc<Facts>,
+    peers: Peers,
+    dht: Dht,
+    validator: Validator,
+    /// Where peers can be dialled, as they or others say.
+    addresses: PeerAddresses,
+    listens: HashMap<ListenerId, u64>,
+    dials: HashMap<ConnectionId, String>,
+    /// Peers that shall be dialled once their addresses are known.
+    sought: HashSet<PeerId>,
+    /// Peers that are never disconnected to save resources.
+    kept: HashSet<PeerId>,
+    failed_pings: HashMap<ConnectionId, u32>,
+    /// Why we close a connection, since the swarm gives no cause for what we do ourselves.
+    own_causes: HashMap<ConnectionId, &'static str>,
+}
+
+impl Driver {
+    pub fn new(
+        swarm: Swarm<Behaviour>,
+        gate: Arc<Gate>,
+        signer: Arc<Signer>,
+        queue: Arc<EventQueue>,
+        shared: Shared,
+        protocols: Vec<Protocol>,
+        liveness: Liveness,
+        settings: Settings,
+    ) -> Driver {
+        let Shared { figures, facts } = shared;
+        let max_streams = settings.max_streams_per_peer;
+        let known_peers = NonZeroUsize::new(settings.max_known_peers).unwrap_or(NonZeroUsize::MIN);
+        Driver {
+            swarm,
+            gate,
+            peers: Peers::new(
+                queue.clone(),
+                facts.clone(),
+                figures.clone(),
+                protocols,
+                liveness,
+                max_streams,
+            ),
+            dht: Dht::new(signer.clone(), queue.clone(), figures.clone(), &settings),
+            validator: Validator::new(signer, &settings),
+            addresses: PeerAddresses::new(known_peers),
+            queue,
+            settings,
+            figures,
+            facts,
+            listens: HashMap::new(),
+            dials: HashMap::new(),
+            sought: HashSet::new(),
+            kept: HashSet::new(),
+            failed_pings: HashMap::new(),
+            own_causes: HashMap::new(),
+        }
+    }
+
+    pub async fn run(mut self, mut inbox: mpsc::Receiver<Command>, stop: Arc<Notify>) {
+        let mut batch = Vec::with_capacity(COMMANDS_AT_ONCE);
+        let mut sweep = tokio::time::interval(self.settings.expiry_check);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = tokio::time::interval(self.settings.tick);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                count = inbox.recv_many(&mut batch, COMMANDS_AT_ONCE) => {
+                    if count == 0 {
+                        break; // every handle is gone
+                    }
+                    for command in batch.drain(..) {
+                        self.command(command);
+                    }
+                }
+                event = self.swarm.select_next_some() => self.swarm_event(event),
+                () = self.peers.stream_ended() => {}
+                _ = sweep.tick() => self.sweep(),
+                _ = tick.tick() => self.tick(),
+                () = stop.notified() => break,
+            }
+        }
+        inbox.close();
+        while let Ok(command) = inbox.try_recv() {
+            self.abandon(command);
+        }
+        self.wind_down().await;
+    }
+
+    /// Sends what is queued, then closes every connection; both within a time-out.
+    async fn wind_down(&mut self) {
+        self.peers.close_streams();
+        let timeout = self.settings.stop_timeout;
+        let flush = async {
+            while self.peers.has_streams() || self.dht.is_publishing() {
+                tokio::select! {
+                    event = self.swarm.select_next_some() => self.swarm_event(event),
+                    () = self.peers.stream_ended() => {}
+                }
+            }
+            let connected: Vec<PeerId> = self.swarm.connected_peers().copied().collect();
+            for peer in connected {
+                self.disconnect(peer, "this node stopped");
+            }
+            while self.swarm.connected_peers().next().is_some() {
+                let event = self.swarm.select_next_some().await;
+                self.swarm_event(event);
+            }
+        };
+        let _ = tokio::time::timeout(timeout, flush).await;
+        self.dht.abandon();
+        self.peers.end_all("this node stopped");
+        let sought = self.sought.drain().map(|peer| format!("/p2p/{peer}"));
+        for address in self.dials.drain().map(|(_, address)| address).chain(sought) {
+            let error = "the node stopped".into();
+            self.queue.push(Event::DialFailed { address, failure: DialFailure::Other, error });
+        }
+    }
+
+    fn sweep(&mut self) {
+        let connected: HashSet<PeerId> = self.swarm.connected_peers().copied().collect();
+        for peer in self.gate.sweep(|peer| connected.contains(peer)) {
+            self.disconnect(peer, "the peer's token has expired");
+        }
+    }
+
+    fn tick(&mut self) {
+        self.dht.tick(&mut self.swarm.behaviour_mut().kademlia);
+        self.validator.forget();
+    }
+}
