@@ -85,7 +85,7 @@ class SqliteHarness:
 class MemoryHarness:
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self._memory = MemoryStore(self.clock, 0.001)
+        self._memory = MemoryStore(self.clock, 0.001, at_once=lambda: True)
         self.store: Store = self._memory
 
     def settle(self) -> None:

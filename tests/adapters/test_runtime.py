@@ -34,10 +34,17 @@ class Disk:
     def __init__(self) -> None:
         self.groups: list[list[Entry]] = []
         self.done: list[Done] = []
+        self.at_once: list[list[Entry]] = []
+        self.is_quick = False
 
     def commit(self, entries: Sequence[Entry], done: Done) -> None:
         self.groups.append(list(entries))
         self.done.append(done)
+
+    def commit_at_once(self, entries: Sequence[Entry]) -> bool:
+        if self.is_quick:
+            self.at_once.append(list(entries))
+        return self.is_quick
 
 
 class Stage:
@@ -70,6 +77,31 @@ class Stage:
 
 def record(number: int) -> Record:
     return Record([JobClosed(JobNumber(number))])
+
+
+def test_a_quick_disk_lets_effects_leave_within_the_turn() -> None:
+    stage = Stage()
+    stage.disk.is_quick = True
+    stage.machine.effects = [record(1), Note("first", {}), record(2), Note("second", {})]
+    stage.tell()
+    stage.run()
+    assert stage.left == ["first", "second"]
+    assert len(stage.disk.at_once) == 1
+    assert not stage.disk.groups
+
+
+def test_a_commit_under_way_is_waited_for_even_if_the_disk_has_become_quick() -> None:
+    stage = Stage()
+    stage.machine.effects = [record(1), Note("first", {})]
+    stage.tell()
+    stage.run()
+    stage.disk.is_quick = True
+    stage.machine.effects = [record(2), Note("second", {})]
+    stage.tell()
+    stage.run()
+    assert (stage.left, stage.disk.at_once) == ([], [])
+    stage.disk.done[0](None)
+    assert stage.left == ["first", "second"]
 
 
 def test_what_arrives_together_shares_one_commit() -> None:

@@ -76,6 +76,27 @@ class TestCommits:
         harness.reopen()
         assert len(harness.store.restore().jobs) == 49
 
+    def test_at_once_is_on_disk_and_in_order(self, harness: Harness) -> None:
+        commit_soundly(harness, [opened(1)])
+        assert harness.store.commit_at_once([block(1, count=2)])
+        assert harness.store.commit_at_once([task_ended(index=0)])
+        commit_soundly(harness, [task_ended(index=1, attempt=101)])
+        harness.reopen()
+        found = harness.store.results(job_id(1), after=0, limit=10)
+        assert [one.ended.index for one in found] == [0, 1]
+
+    def test_at_once_changes_nothing_where_it_says_no(self, harness: Harness) -> None:
+        group: list[Entry] = [opened(2), task_ended(1)]  # no block has that task
+        assert not harness.store.commit_at_once(group)
+        assert harness.store.job(job_id(2)) is None
+        (error,) = commit(harness, group)
+        assert isinstance(error, OwnershipLost)
+        assert not harness.store.commit_at_once([opened(3)]), "the journal has failed"
+
+    def test_a_closed_store_says_no(self, harness: Harness) -> None:
+        harness.store.close()
+        assert not harness.store.commit_at_once([opened(1)])
+
     def test_commit_after_close_is_refused(self, harness: Harness) -> None:
         harness.store.close()
         (error,) = commit(harness, [opened(1)])

@@ -6,13 +6,16 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from mycel.core.identifiers import JobNumber
-from mycel.core.journal import JobsPruned
+from mycel.core.journal import Entry, JobsPruned
+from mycel.store.database import WAL_BYTES
 from mycel.store.errors import (
     JournalBroken,
     StoreCorrupt,
@@ -21,6 +24,7 @@ from mycel.store.errors import (
     StoreMissing,
     StoreTooNew,
 )
+from mycel.store.pace import AT_ONCE_BEFORE_COPY, ENTRIES_AT_ONCE_MAX, Pace
 from mycel.store.sqlite import SqliteStore
 
 from .store_harness import SqliteHarness, block, commit_soundly, job_id, lease, opened, task_ended
@@ -124,6 +128,57 @@ class TestSqliteFile:
             commit_soundly(harness, tasks)
         assert wal.stat().st_size < before + (4 << 20)
         harness.close()
+
+
+class TestPace:
+    def test_many_commits_at_once_neither_grow_the_wal_nor_stop(self, tmp_path: Path) -> None:
+        path = tmp_path / "journal.db"
+        harness = SqliteHarness(path)
+        count = 4 * AT_ONCE_BEFORE_COPY
+        for number in range(1, count + 1):
+            entries: list[Entry] = [opened(number), block(number, count=1)]
+            if not harness.store.commit_at_once(entries):
+                commit_soundly(harness, entries)
+        wal_bytes = path.with_name("journal.db-wal").stat().st_size
+        assert wal_bytes < 1.1 * WAL_BYTES
+        harness.reopen()
+        assert len(harness.store.restore().jobs) == count
+        harness.close()
+
+    def test_pruning_begins_after_a_commit_at_once(self, tmp_path: Path) -> None:
+        path = tmp_path / "journal.db"
+        harness = SqliteHarness(path)
+        commit_soundly(harness, [opened(1), block(1, count=1)], [task_ended()])
+        assert harness.store.commit_at_once([JobsPruned((JobNumber(1),))])
+        with closing(sqlite3.connect(path)) as database:
+            ends_at = time.monotonic() + PATIENCE_SECONDS
+            while database.execute("SELECT count(*) FROM blocks").fetchone() != (0,):
+                assert time.monotonic() < ends_at, "nobody has told the writer's thread"
+        harness.close()
+
+    def test_a_slow_disk_is_left_to_the_thread_until_it_is_quick_again(self) -> None:
+        pace = Pace()
+        assert pace.allows(ENTRIES_AT_ONCE_MAX)
+        assert not pace.allows(ENTRIES_AT_ONCE_MAX + 1)
+        pace.took(0.02)
+        assert not pace.allows(1)
+        for _ in range(20):
+            pace.took(0.0002)
+        assert pace.allows(1)
+
+    def test_copying_is_left_to_the_thread(self) -> None:
+        pace = Pace()
+        told = []
+        for _ in range(AT_ONCE_BEFORE_COPY):
+            assert pace.allows(1)
+            pace.took(0.0001)
+            told.append(pace.committed_at_once())
+        assert told == [True] + [False] * (AT_ONCE_BEFORE_COPY - 1)
+        assert not pace.allows(1)
+        assert pace.copying_is_overdue
+        pace.copied()
+        assert pace.allows(1)
+        assert not pace.copying_is_due
 
 
 class TestOpening:

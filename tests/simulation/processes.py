@@ -41,6 +41,8 @@ from .history import Execution, History
 from .time import ProcessClock, VirtualClock
 
 SWARM = "simulated"
+AT_ONCE_SHARE = 0.3
+"""Of the commits: on the loop's own thread, as a quick disk allows."""
 SETTINGS = SchedulerSettings(
     idle_lease_seconds=8.0,
     retry=RetrySettings(backoff_base=0.5, backoff_max=4.0, max_attempts=4, max_retries=9),
@@ -93,6 +95,9 @@ class ProcessJournal:
             self._clock.call_at(0.0, lambda: done(error))
 
         self._store.commit(entries, on_disk)
+
+    def commit_at_once(self, entries: Sequence[Entry]) -> bool:
+        return self._store.commit_at_once(entries)
 
     def close(self) -> None: ...
 
@@ -163,7 +168,11 @@ class SchedulerProcess(Process):
         history: History,
     ) -> None:
         super().__init__(world, network, peer, random)
-        self.store = MemoryStore(world, lambda: random.uniform(0.0005, 0.02))
+        self.store = MemoryStore(
+            world,
+            lambda: random.uniform(0.0005, 0.02),
+            at_once=lambda: random.random() < AT_ONCE_SHARE,
+        )
         self.history = history
         self.on_reply: Callable[[Reply], None] = lambda reply: None
         self._gateways = gateways

@@ -35,6 +35,7 @@ class Machine(Protocol):
 
 class Committer(Protocol):
     def commit(self, entries: Sequence[Entry], done: Done) -> None: ...
+    def commit_at_once(self, entries: Sequence[Entry]) -> bool: ...
 
 
 class Runtime:
@@ -152,10 +153,12 @@ class Runtime:
             self._fail(error)
 
     def _commit(self) -> None:
-        group = self._outbox.take_group()
-        if group:
+        while group := self._outbox.take_group():
             assert self._journal is not None, "a machine without a journal records nothing"
-            self._journal.commit(group, self._committed)
+            if not self._journal.commit_at_once(group):
+                self._journal.commit(group, self._committed)
+                return
+            self._release(self._outbox.committed())
 
     def _committed(self, error: BaseException | None) -> None:
         if error is not None:

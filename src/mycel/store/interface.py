@@ -7,6 +7,9 @@ Promises that every store keeps:
 * A commit that breaks a rule of the journal (an old owner epoch, a second terminal state,
   an attempt that is not above the highest ended one) or that the disk refuses calls
   `done(error)`, changes nothing, and every later commit fails too: the process must stop.
+* `commit_at_once` is the same on the caller's own thread, where that is quicker than to wake
+  another. It says no, and has changed nothing, whenever it had better not or could not: then
+  `commit` takes the same entries, and tells what is wrong with them.
 * Reads see committed state only.
 """
 
@@ -54,6 +57,10 @@ class Journal(Protocol):
         ...
 
     def commit(self, entries: Sequence[Entry], done: Done) -> None: ...
+    def commit_at_once(self, entries: Sequence[Entry]) -> bool:
+        """True: they are on disk. Only while no `commit` is under way."""
+        ...
+
     def close(self) -> None:
         """Finishes the commits under way. Blocking."""
         ...

@@ -78,9 +78,16 @@ class _Durable:
         self.committed: list[Committed] = []
 
 
+_Encoded = list[tuple[type[Any], bytes]]
+
+
 class _Group(msgspec.Struct, frozen=True):
-    entries: list[tuple[type[Any], bytes]]
+    entries: _Encoded
     done: Done
+
+
+def _encoded(entries: Sequence[Entry]) -> _Encoded:
+    return [(type(entry), _ENCODER.encode(entry)) for entry in entries]
 
 
 class MemoryStore:
@@ -91,10 +98,12 @@ class MemoryStore:
         clock: Clock,
         latency_seconds: float | Callable[[], float] = 0.0,
         *,
+        at_once: Callable[[], bool] = lambda: False,
         _durable: _Durable | None = None,
     ) -> None:
         self._clock = clock
         self._latency_seconds = latency_seconds
+        self._at_once = at_once
         self._durable = _durable or _Durable()
         self._waiting: deque[_Group] = deque()
         self._last_done_at = clock.now()
@@ -112,7 +121,9 @@ class MemoryStore:
         """Drops every group that is not yet done; this store is dead from now on."""
         self._crashed = True
         self._waiting.clear()
-        return MemoryStore(self._clock, self._latency_seconds, _durable=self._durable)
+        return MemoryStore(
+            self._clock, self._latency_seconds, at_once=self._at_once, _durable=self._durable
+        )
 
     def break_disk(self) -> None:
         """Every group that is not yet done is refused, and every later one."""
@@ -128,13 +139,18 @@ class MemoryStore:
     def commit(self, entries: Sequence[Entry], done: Done) -> None:
         if self._crashed:
             return
-        encoded = [(type(entry), _ENCODER.encode(entry)) for entry in entries]
         latency = self._latency_seconds
         seconds = latency() if callable(latency) else latency
         # A shorter latency must not overtake: commits are done in the order of the calls.
         self._last_done_at = max(self._last_done_at, self._clock.now() + seconds)
-        self._waiting.append(_Group(encoded, done))
+        self._waiting.append(_Group(_encoded(entries), done))
         self._clock.call_at(self._last_done_at, self._finish_one)
+
+    def commit_at_once(self, entries: Sequence[Entry]) -> bool:
+        assert not self._waiting, "a commit is under way"
+        if self._crashed or not self._at_once():
+            return False
+        return self._write(_encoded(entries)) is None
 
     def close(self) -> None:
         while self._waiting:
@@ -145,18 +161,18 @@ class MemoryStore:
         if not self._waiting:
             return  # the store crashed, or was closed, before the clock came here
         group = self._waiting.popleft()
-        error = self._write(group)
+        error = self._write(group.entries)
         if error is not None and self._failure is None:
             self._failure = error
         group.done(error)
 
-    def _write(self, group: _Group) -> StoreError | None:
+    def _write(self, encoded: _Encoded) -> StoreError | None:
         if self._failure is not None or self._closed:
             return JournalBroken(self._failure)
         if not self._disk_works:
             return DiskRefused("the simulated disk refused a write")
         durable = self._durable
-        entries = [_DECODERS[kind].decode(encoded) for kind, encoded in group.entries]
+        entries = [_DECODERS[kind].decode(one) for kind, one in encoded]
         try:
             for entry in entries:
                 durable.book.apply(entry)

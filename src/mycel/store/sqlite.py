@@ -3,9 +3,14 @@
     loop's thread             writer's thread                       loop's thread
     commit(entries, done) ──▶ queue ─▶ one transaction of several ─▶ done(None)
                                        groups, one sync
+    commit_at_once(entries)   a few entries, while the thread has nothing to do
 
 Groups share a transaction only as long as all of them are sound: when a rule stops one, the
 transaction is undone and they are committed one by one up to the offender.
+
+To wake the thread and to be woken by it costs a lone task as much as its commit. So a small
+group is committed on the loop's own thread, which has nothing else to do then; `Pace` says no
+when the disk is slow, and when it is time to copy the WAL, which takes longer.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,6 +33,7 @@ from . import restoring
 from .database import open_database, preallocate_wal
 from .errors import JournalBroken, RuleBroken, StoreError, foreign, translated
 from .interface import Done, JobRow, Result
+from .pace import Pace
 from .reading import SqliteReader
 from .schema import JOURNAL_FORMAT
 from .writing import EntryWriter
@@ -44,7 +51,8 @@ IDLE_SECONDS: Final = 0.25
 
 class _Group(msgspec.Struct, frozen=True, gc=False):
     entries: Sequence[Entry]
-    done: Done
+    done: Done | None
+    """None: only to wake the thread."""
 
 
 class SqliteStore:
@@ -70,7 +78,7 @@ class SqliteStore:
         self._failure: BaseException | None = None
         self._closed = False
         self._transactions_since_pruning = 0
-        self._uncopied = False
+        self._pace = Pace()
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._started = False
 
@@ -94,11 +102,29 @@ class SqliteStore:
         if self._closed:
             self._call_soon(partial(done, JournalBroken(None)))
             return
+        self._hand_over(_Group(entries, done))
+
+    def commit_at_once(self, entries: Sequence[Entry]) -> bool:
+        if self._closed or self._failure is not None or not self._pace.allows(len(entries)):
+            return False
+        if not self._using_connection.acquire(blocking=False):
+            return False
+        try:
+            self._transact([entries])
+        except (sqlite3.Error, StoreError):
+            return False  # undone; the thread tries it again, and tells why it cannot be
+        finally:
+            self._using_connection.release()
+        if self._pace.committed_at_once() or self._writer.pruning_left:
+            self._hand_over(_Group((), None))
+        return True
+
+    def _hand_over(self, group: _Group) -> None:
         if not self._started:
             # Not before: `restore` and `raise_boot` have the connection to themselves.
             self._started = True
             self._thread.start()
-        self._groups.put(_Group(entries, done))
+        self._groups.put(group)
 
     def close(self) -> None:
         if self._closed:
@@ -153,6 +179,8 @@ class SqliteStore:
                     self._tidy_up()
                 if groups and self._pruning_is_due():
                     self._prune()
+                elif self._pace.copying_is_overdue:
+                    self._copy()
 
     def _take(self) -> tuple[list[_Group], bool]:
         """The groups that wait, at least one unless there is something to tidy up; and
@@ -174,14 +202,18 @@ class SqliteStore:
     def _first_group(self) -> _Group | None:
         if self._failure is None and self._writer.pruning_left:
             return self._groups.get_nowait()
-        if self._failure is None and self._uncopied:
-            return self._groups.get(timeout=IDLE_SECONDS)
+        while self._failure is None and self._pace.copying_is_due:
+            try:
+                return self._groups.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                if self._pace.is_idle():
+                    raise
         return self._groups.get()
 
     def _commit(self, groups: list[_Group]) -> None:
         if self._failure is None:
             try:
-                self._transact(groups)
+                self._transact([group.entries for group in groups])
             except RuleBroken as error:
                 if len(groups) > 1:
                     for group in groups:
@@ -197,16 +229,17 @@ class SqliteStore:
         else:
             self._tell(groups, JournalBroken(self._failure))
 
-    def _transact(self, groups: list[_Group]) -> None:
+    def _transact(self, groups: list[Sequence[Entry]]) -> None:
+        began = time.perf_counter()
         self._connection.execute("BEGIN IMMEDIATE")
         try:
-            for group in groups:
-                self._writer.apply(group.entries)
+            for entries in groups:
+                self._writer.apply(entries)
             self._connection.execute("COMMIT")
         except BaseException:
             self._undo()
             raise
-        self._uncopied = True
+        self._pace.took(time.perf_counter() - began)
 
     def _undo(self) -> None:
         if self._connection.in_transaction:
@@ -220,7 +253,8 @@ class SqliteStore:
     def _tell(self, groups: list[_Group], error: BaseException | None) -> None:
         try:
             for group in groups:
-                self._call_soon(partial(group.done, error))
+                if group.done is not None:
+                    self._call_soon(partial(group.done, error))
         except RuntimeError:
             # The loop was closed before its store: nobody is left who could be told.
             self._failure = self._failure or error
@@ -233,12 +267,15 @@ class SqliteStore:
     def _tidy_up(self) -> None:
         if self._writer.pruning_left:
             self._prune()
-        elif self._uncopied:
-            self._uncopied = False
-            try:
-                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-            except sqlite3.Error as error:
-                self._failure = translated(error, self._path)
+        elif self._pace.copying_is_due:
+            self._copy()
+
+    def _copy(self) -> None:
+        self._pace.copied()
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.Error as error:
+            self._failure = translated(error, self._path)
 
     def _prune(self) -> None:
         self._transactions_since_pruning = 0
@@ -252,4 +289,4 @@ class SqliteStore:
                 raise
         except sqlite3.Error as error:
             self._failure = translated(error, self._path)
-        self._uncopied = True
+        self._pace.took(0.0)
