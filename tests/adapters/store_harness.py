@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import math
 import queue
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +22,7 @@ from mycel.core.journal import (
 )
 from mycel.store.interface import Done, Journal, Reader
 from mycel.store.memory import MemoryStore
+from mycel.store.pace import Pace
 from mycel.store.sqlite import SqliteStore
 
 PATIENCE_SECONDS = 60.0
@@ -66,7 +69,11 @@ class SqliteHarness:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self.store: Store = SqliteStore(path, self._calls.put)
+        self.store: Store = self._open()
+
+    def _open(self) -> SqliteStore:
+        # However slow the tests' disk is: what is promised of commits at once is to be seen.
+        return SqliteStore(self._path, self._calls.put, pace=Pace(quick_seconds=math.inf))
 
     def settle(self) -> None:
         finished: list[bool] = []
@@ -76,7 +83,7 @@ class SqliteHarness:
 
     def reopen(self) -> None:
         self.store.close()
-        self.store = SqliteStore(self._path, self._calls.put)
+        self.store = self._open()
 
     def close(self) -> None:
         self.store.close()
@@ -111,6 +118,13 @@ def commit(harness: Harness, *groups: Sequence[Entry]) -> list[BaseException | N
 
 def commit_soundly(harness: Harness, *groups: Sequence[Entry]) -> None:
     assert commit(harness, *groups) == [None] * len(groups)
+
+
+def commit_at_once(harness: Harness, entries: Sequence[Entry]) -> None:
+    """A store may say no while another thread is at it; that ends."""
+    ends_at = time.monotonic() + PATIENCE_SECONDS
+    while not harness.store.commit_at_once(entries):
+        assert time.monotonic() < ends_at
 
 
 def nothing(error: BaseException | None) -> None:

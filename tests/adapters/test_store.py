@@ -31,6 +31,7 @@ from .store_harness import (
     attempt_ended,
     block,
     commit,
+    commit_at_once,
     commit_soundly,
     job_id,
     lease,
@@ -78,8 +79,8 @@ class TestCommits:
 
     def test_at_once_is_on_disk_and_in_order(self, harness: Harness) -> None:
         commit_soundly(harness, [opened(1)])
-        assert harness.store.commit_at_once([block(1, count=2)])
-        assert harness.store.commit_at_once([task_ended(index=0)])
+        commit_at_once(harness, [block(1, count=2)])
+        commit_at_once(harness, [task_ended(index=0)])
         commit_soundly(harness, [task_ended(index=1, attempt=101)])
         harness.reopen()
         found = harness.store.results(job_id(1), after=0, limit=10)

@@ -27,7 +27,16 @@ from mycel.store.errors import (
 from mycel.store.pace import AT_ONCE_BEFORE_COPY, ENTRIES_AT_ONCE_MAX, Pace
 from mycel.store.sqlite import SqliteStore
 
-from .store_harness import SqliteHarness, block, commit_soundly, job_id, lease, opened, task_ended
+from .store_harness import (
+    SqliteHarness,
+    block,
+    commit_at_once,
+    commit_soundly,
+    job_id,
+    lease,
+    opened,
+    task_ended,
+)
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60.0
@@ -149,7 +158,7 @@ class TestPace:
         path = tmp_path / "journal.db"
         harness = SqliteHarness(path)
         commit_soundly(harness, [opened(1), block(1, count=1)], [task_ended()])
-        assert harness.store.commit_at_once([JobsPruned((JobNumber(1),))])
+        commit_at_once(harness, [JobsPruned((JobNumber(1),))])
         with closing(sqlite3.connect(path)) as database:
             ends_at = time.monotonic() + PATIENCE_SECONDS
             while database.execute("SELECT count(*) FROM blocks").fetchone() != (0,):

@@ -20,7 +20,8 @@ itself, within a commit: the writer's thread shall do it, not the loop's."""
 
 
 class Pace:
-    def __init__(self) -> None:
+    def __init__(self, quick_seconds: float = QUICK_SECONDS) -> None:
+        self._quick_seconds = quick_seconds
         self._average_seconds = 0.0
         self._uncopied = False
         self._at_once = 0
@@ -29,7 +30,7 @@ class Pace:
     def allows(self, entries: int) -> bool:
         return (
             entries <= ENTRIES_AT_ONCE_MAX
-            and self._average_seconds < QUICK_SECONDS
+            and self._average_seconds < self._quick_seconds
             and self._at_once < AT_ONCE_BEFORE_COPY
         )
 

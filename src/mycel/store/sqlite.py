@@ -58,7 +58,9 @@ class _Group(msgspec.Struct, frozen=True, gc=False):
 class SqliteStore:
     """`store.interface.Journal` and `Reader`. The caller holds the lock of the folder."""
 
-    def __init__(self, path: Path, call_soon: CallSoon, *, swarm: str = "") -> None:
+    def __init__(
+        self, path: Path, call_soon: CallSoon, *, swarm: str = "", pace: Pace | None = None
+    ) -> None:
         self._path = path
         self._call_soon = call_soon
         self._connection = open_database(path, JOURNAL_FORMAT)
@@ -78,7 +80,7 @@ class SqliteStore:
         self._failure: BaseException | None = None
         self._closed = False
         self._transactions_since_pruning = 0
-        self._pace = Pace()
+        self._pace = pace or Pace()
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._started = False
 
