@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mycel.core import messages
@@ -41,6 +41,7 @@ def test_outcomes_come_back_from_disk(outcome: Outcome) -> None:
 
 
 @given(st.binary(max_size=200))
+@example(b"\x91\xa1\x80")  # a tag that is not UTF-8
 def test_noise_is_refused_or_harmless(noise: bytes) -> None:
     for decode in (codec.decode_work, codec.decode_control, codec.decode_announcement):
         try:

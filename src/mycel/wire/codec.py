@@ -27,6 +27,8 @@ _control: Final[msgspec.msgpack.Decoder[ControlMessage]] = msgspec.msgpack.Decod
 _signal: Final[msgspec.msgpack.Decoder[SignalMessage]] = msgspec.msgpack.Decoder(SignalMessage)
 _announcement: Final = msgspec.msgpack.Decoder(Announcement)
 _outcome: Final = msgspec.msgpack.Decoder(Outcome)
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError)
+"""The second where a text is not UTF-8, which msgspec does not call an error of its own."""
 
 
 class MalformedFrame(Exception):
@@ -40,14 +42,14 @@ def encode(message: Message) -> bytes:
 def decode_work(frame: bytes) -> WorkMessage:
     try:
         return _work.decode(frame)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise MalformedFrame(f"not a work message: {error}") from error
 
 
 def decode_control(frame: bytes) -> ControlMessage:
     try:
         return _control.decode(frame)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise MalformedFrame(f"not a control message: {error}") from error
 
 
@@ -63,7 +65,7 @@ def decode_announcement(data: bytes) -> Announcement:
         raise MalformedFrame("gossip over the limit")
     try:
         return _announcement.decode(data)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise MalformedFrame(f"not an announcement: {error}") from error
 
 
