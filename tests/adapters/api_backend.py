@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 import msgspec
 from blake3 import blake3
 
 from mycel.api import Stopping
+from mycel.api.audience import Audience, Listener
 from mycel.core import events
 from mycel.core.errors import Conflict, NotFound, Refusal, Unprocessable
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, PeerId, RequestId
@@ -35,7 +36,7 @@ from mycel.core.views import (
     TaskView,
     WorkerView,
 )
-from mycel.store.interface import JobRow, Reader, Result
+from mycel.store.interface import End, JobRow, Reader, Result
 from mycel.telemetry.figures import SchedulerFigures
 
 Value = TypeVar("Value")
@@ -128,7 +129,10 @@ class FakeBackend(Reader):
         self.asked: list[events.Event] = []
         self.reads = 0
         self.forgotten = 0
+        self.forgets = threading.Semaphore(0)
         self.sequence = 0
+        self.audience = Audience(lambda on: None)
+        self.pruned_sequence = 0
         self.waiting = threading.Event()
         """Somebody waits for a task."""
 
@@ -157,6 +161,7 @@ class FakeBackend(Reader):
                     raise Stopping
         except asyncio.CancelledError:
             self.forgotten += 1
+            self.forgets.release()
             raise
 
     async def read(self, look: Callable[[Reader], Value]) -> Value:
@@ -166,6 +171,9 @@ class FakeBackend(Reader):
     @contextmanager
     def following(self, job: JobId) -> Iterator[asyncio.Event]:
         yield self._changed
+
+    def listening(self) -> AbstractContextManager[Listener]:
+        return self.audience.listening()
 
     def figures(self) -> SchedulerFigures:
         return SchedulerFigures(
@@ -205,6 +213,7 @@ class FakeBackend(Reader):
         )
         job.results[index] = Result(self.sequence, ended)
         self._changed.set()
+        self.audience.wake()
 
     def lose(self, job: FakeJob, index: int) -> None:
         """An earlier attempt that went down with its worker."""
@@ -371,6 +380,19 @@ class FakeBackend(Reader):
         found = (one for one in self.jobs_by_id[job].results.values() if one.sequence > after)
         return sorted(found, key=lambda result: result.sequence)[:limit]
 
+    def ends(self, *, after: int, limit: int, job: JobId | None = None) -> list[End]:
+        found = [
+            _end(one, result, result.sequence == max(r.sequence for r in one.results.values()))
+            for one in self.jobs_by_id.values()
+            if job in (None, one.submit.job_id)
+            for result in one.results.values()
+            if result.sequence > after
+        ]
+        return sorted(found, key=lambda end: end.sequence)[:limit]
+
+    def sequences(self) -> tuple[int, int]:
+        return self.pruned_sequence, self.sequence
+
     def results_by_index(self, job: JobId, *, first: int, limit: int) -> list[Result]:
         results = self.jobs_by_id[job].results
         return [results[index] for index in range(first, first + limit) if index in results]
@@ -380,6 +402,25 @@ class FakeBackend(Reader):
 
     def arguments(self, job: JobId, index: int) -> bytes:
         return self.jobs_by_id[job].arguments[index]
+
+
+def _end(job: FakeJob, result: Result, is_last: bool) -> End:
+    ended, view = result.ended, job.view()
+    return End(
+        result.sequence,
+        view.job_id,
+        view.name,
+        view.user,
+        ended.index,
+        ended.state,
+        ended.reason,
+        ended.number,
+        ended.worker,
+        ended.exit_code,
+        ended.error,
+        ended.ended_at,
+        view.state if is_last and view.ended_at else "",
+    )
 
 
 def worker() -> WorkerView:

@@ -301,6 +301,31 @@ class TestReads:
         assert [r.ended.index for r in by_index] == [3, 5]
         assert harness.store.results(job_id(9), after=0, limit=10) == []
 
+    def test_ends_of_all_jobs_in_commit_order(self, harness: Harness) -> None:
+        commit_soundly(harness, [opened(1), block(1, count=2), opened(2), block(2, count=1)])
+        commit_soundly(harness, [task_ended(1, 1), task_ended(2, 0, state="failed")])
+        commit_soundly(harness, [JobEnded(JobNumber(2), "failed", 2000.5), task_ended(1, 0)])
+        ends = harness.store.ends(after=0, limit=10)
+        assert [(end.sequence, end.job_id, end.index, end.job_state) for end in ends] == [
+            (1, job_id(1), 1, ""),
+            (2, job_id(2), 0, "failed"),
+            (3, job_id(1), 0, ""),
+        ]
+        assert (ends[1].state, ends[1].error, ends[1].number) == ("failed", "ouch", 1)
+        assert (ends[1].user, ends[1].job_name) == ("owner", "job 2")
+        assert harness.store.ends(after=1, limit=1) == ends[1:2]
+        assert harness.store.ends(after=0, limit=10, job=job_id(1)) == [ends[0], ends[2]]
+        assert harness.store.sequences() == (0, 3)
+
+    def test_what_was_pruned_is_known_by_its_sequence(self, harness: Harness) -> None:
+        commit_soundly(harness, [opened(1), block(1), task_ended(1)])
+        commit_soundly(harness, [opened(2), block(2), task_ended(2)])
+        commit_soundly(harness, [JobsPruned((JobNumber(1),))])
+        assert [end.sequence for end in harness.store.ends(after=0, limit=10)] == [2]
+        assert harness.store.sequences() == (1, 2)
+        commit_soundly(harness, [JobsPruned((JobNumber(2),))])
+        assert harness.store.sequences() == (2, 2)
+
     def test_an_answer_has_some_4_mib_and_at_least_one_result(self, harness: Harness) -> None:
         large = b"x" * (3 << 20)
         tasks = [task_ended(index=index, value=large) for index in range(2)]

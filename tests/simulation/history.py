@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from mycel.core.effects import Happening
 from mycel.core.identifiers import AttemptId, JobId, LeaseId, PeerId
 
 
@@ -44,4 +45,5 @@ class History:
         self.seen: list[Seen] = []
         self.cancelled: set[tuple[JobId, int]] = set()
         """Cancellations that were answered."""
+        self.told: list[Happening] = []
         self.complaints: list[str] = []

@@ -63,6 +63,7 @@ class _Case:
         self._attempts_start_once()
         self._nothing_starts_after_its_lease()
         self._what_clients_saw_is_true()
+        self._what_was_told_has_happened()
         return self._found
 
     def _complain(self, text: str) -> None:
@@ -167,6 +168,16 @@ class _Case:
         for task in self.history.cancelled:
             if task[0] in self.jobs and task not in self.ended:
                 self._complain(f"the cancelled task {task} has not ended")
+
+    def _what_was_told_has_happened(self) -> None:
+        """Everything leaves after its commit, what is told of a delay too."""
+        for told in self.history.told:
+            if told.kind != "task.delayed" or told.job_id not in self.jobs:
+                continue
+            assert told.index is not None
+            ended = self.attempts.get((told.job_id, told.index), ())
+            if all(one.number != told.details["attempt"] for one in ended):
+                self._complain(f"a delay of {told.job_id}.{told.index} was told and not written")
 
 
 def _over_booked(world: World) -> list[str]:

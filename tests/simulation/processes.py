@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from mycel.core.effects import Effect, JobDelayed, JobsAdvanced, Reply
-from mycel.core.events import Event
+from mycel.core.effects import Effect, JobsAdvanced, Reply, Tell
+from mycel.core.events import Event, Listen
 from mycel.core.identifiers import (
     AttemptId,
     JobId,
@@ -195,6 +195,7 @@ class SchedulerProcess(Process):
             failed=self._commit_failed,
         )
         self.node.start(self.enter(self.node, "scheduler"))
+        self.node.post(Listen(True))
 
     def kill(self) -> None:
         super().kill()
@@ -215,7 +216,8 @@ class SchedulerProcess(Process):
         self.on_reply(effect)
 
     def advanced(self, effect: JobsAdvanced) -> None: ...
-    def delayed(self, effect: JobDelayed) -> None: ...
+    def told(self, effect: Tell) -> None:
+        self.history.told.extend(effect.happenings)
 
     def _commit_failed(self, error: BaseException) -> None:
         self.history.complaints.append(f"a commit failed: {error}")

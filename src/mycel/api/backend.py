@@ -12,6 +12,8 @@ from mycel.core.identifiers import JobId, RequestId
 from mycel.store.interface import Reader
 from mycel.telemetry.figures import SchedulerFigures
 
+from .audience import Listener
+
 Value = TypeVar("Value")
 
 
@@ -42,6 +44,10 @@ class Backend(Protocol):
     def following(self, job: JobId) -> AbstractContextManager[asyncio.Event]:
         """An event that is set whenever tasks of this job have ended, and when the scheduler
         stops. Clear it before the read that it guards: no commit is missed then."""
+        ...
+
+    def listening(self) -> AbstractContextManager[Listener]:
+        """For as long as somebody wants to hear what happens; raises `Crowded` if too many do."""
         ...
 
     def figures(self) -> SchedulerFigures:

@@ -144,6 +144,14 @@ ROUTES: Final = (
         query=("after", "follow"),
         problems=(404, 422),
     ),
+    Route(
+        "GET",
+        "/api/v1/events",
+        "What happens, as server-sent events; goes on behind Last-Event-ID, or ?after",
+        "text/event-stream",
+        query=("job", "task", "kinds", "follow", "after"),
+        problems=(404, 422, 429),
+    ),
     Route("GET", "/api/v1/workers", "List workers", "WorkerList", problems=(422,)),
     Route("GET", "/api/v1/stats", "Totals", "StatsAnswer", problems=(422,)),
     Route("GET", "/metrics", "Metrics for Prometheus", "text/plain"),
@@ -162,6 +170,8 @@ ROUTES: Final = (
 PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "wait": {"type": "number", "minimum": 0, "maximum": 60},
     "job": {"type": "string"},
+    "task": {"type": "string"},
+    "kinds": {"type": "string"},
     "state": {
         "type": "string",
         "enum": ["queued", "leased", "running", "succeeded", "failed", "cancelled"],

@@ -16,7 +16,7 @@ from . import jobs, tasks, workers
 from .answers import ResultAnswer, encode, result_of
 from .backend import Backend
 from .catalogue import document
-from .exchange import Query, Scope
+from .exchange import Connected, Gone, Query, Receive, Scope
 from .problems import MEDIA_TYPE, Problem, from_exception
 
 PAGE_DEFAULT = 100
@@ -78,7 +78,8 @@ def _tasks(backend: Backend) -> Sequence[HTTPRouteHandler]:
     async def result(request: AnyRequest) -> Response[bytes]:
         wait = _query(request, "wait").wait_seconds()
         task_id = _named(request)
-        ended = await tasks.ended(backend, task_id, wait)
+        with Connected(cast(Receive, request.receive)):
+            ended = await tasks.ended(backend, task_id, wait)
         if ended.state != "succeeded":
             detail = (
                 f"task {task_id} {ended.state}"
@@ -106,7 +107,8 @@ def _jobs(backend: Backend) -> Sequence[HTTPRouteHandler]:
     @get("/api/v1/jobs/{id:str}")
     async def read_job(request: AnyRequest) -> Response[bytes]:
         wait = _query(request, "wait").wait_seconds()
-        return _json(await jobs.read(backend, _named(request), wait))
+        with Connected(cast(Receive, request.receive)):
+            return _json(await jobs.read(backend, _named(request), wait))
 
     @delete("/api/v1/jobs/{id:str}", status_code=200)
     async def cancel_job(request: AnyRequest) -> Response[bytes]:
@@ -139,6 +141,8 @@ def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
 
 
 def _answer_exception(request: AnyRequest, error: Exception) -> Response[bytes]:
+    if isinstance(error, Gone):
+        return Response(b"", status_code=499)  # nobody will read it
     problem = from_exception(error)
     if problem is None and isinstance(error, HTTPException) and error.status_code in (404, 405):
         problem = Problem(error.status_code, error.detail)

@@ -20,13 +20,15 @@ DRAIN_BYTES_MAX: Final = 64 << 20
 """Of a body that is too large so much is read and dropped before the answer: who is still
 writing when the connection closes may never see it."""
 
+WATCH_AFTER_SECONDS: Final = 0.05
+
 _JSON: Final = (b"content-type", b"application/json")
 _TRUE: Final = frozenset({"", "1", "true", "yes"})
 _FALSE: Final = frozenset({"0", "false", "no"})
 
 
 class Gone(Exception):
-    """The client hung up before its request was complete."""
+    """The client hung up before its answer was complete."""
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
@@ -51,6 +53,49 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     except TimeoutError:
         detail = f"the body did not arrive within {BODY_SECONDS:g} s"
         raise Problem(408, detail, headers=[(b"connection", b"close")]) from None
+
+
+async def hang_up(receive: Receive) -> None:
+    """Ends when the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class Connected:
+    """Within it a client that hangs up ends the waiting, as `Gone`, at once.
+
+    Nobody is watched for the first `WATCH_AFTER_SECONDS`: most answers are there by then, and
+    a watcher costs as much as the rest of the exchange.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._waiting: asyncio.Task[Any] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._gone = False
+
+    def __enter__(self) -> None:
+        self._waiting = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        self._handle = loop.call_later(WATCH_AFTER_SECONDS, self._begin)
+
+    def _begin(self) -> None:
+        self._watcher = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        await hang_up(self._receive)
+        self._gone = True
+        assert self._waiting is not None
+        self._waiting.cancel()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._handle.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+        if self._gone and kind is asyncio.CancelledError:
+            assert self._waiting is not None
+            self._waiting.uncancel()
+            raise Gone
 
 
 async def _whole_body(receive: Receive, limit: int) -> bytes:

@@ -6,6 +6,7 @@ POST /api/v1/jobs
 POST /api/v1/jobs/{id}/tasks       batches
 POST /api/v1/jobs/{id}/close
 GET  /api/v1/jobs/{id}/results     a stream of lines
+GET  /api/v1/events                a stream that lasts
 GET  /healthz, /readyz             here, because they must not wait for a framework
 """
 
@@ -24,11 +25,21 @@ from mycel.core.journal import TaskEnded
 from mycel.core.views import SubmittedView
 from mycel.core.work import DEFAULT_USER
 
-from . import answers, conversion, jobs, results, tasks
+from . import answers, conversion, events, jobs, results, tasks
 from .answers import Finished, LogsAnswer, TaskAnswer, encode
 from .backend import Backend
 from .bodies import decode_task
-from .exchange import Query, Receive, Scope, Send, answer, check_media_type, header, read_body
+from .exchange import (
+    Connected,
+    Query,
+    Receive,
+    Scope,
+    Send,
+    answer,
+    check_media_type,
+    header,
+    read_body,
+)
 from .problems import Headers, Problem, unprocessable
 
 PREFIX: Final = "/api/v1/"
@@ -36,6 +47,7 @@ _TASKS: Final = f"{PREFIX}tasks"
 _TASK: Final = f"{PREFIX}tasks/"
 _JOBS: Final = f"{PREFIX}jobs"
 _JOB: Final = f"{PREFIX}jobs/"
+_EVENTS: Final = f"{PREFIX}events"
 _OK: Final = b'{"status":"ok"}'
 
 
@@ -74,6 +86,8 @@ class HotRoutes:
                     return self._close
                 case "GET", "results":
                     return self._results
+        if path == _EVENTS and method == "GET":
+            return self._events
         return None
 
     def find_open(self, method: str, path: str) -> Handler | None:
@@ -90,21 +104,24 @@ class HotRoutes:
         check_media_type(scope)
         raw = await read_body(scope, receive, self._limits.request_bytes)
         key = jobs.scoped_key(header(scope, b"idempotency-key"), "tasks")
-        task, again = await _submit_task(self._backend, raw, key, wait)
+        with Connected(receive):
+            task, again = await _submit_task(self._backend, raw, key, wait)
         await answer(send, 200 if again else 201, encode(task), _location("tasks", task.id))
 
-    async def _read_task(self, scope: Scope, _receive: Receive, send: Send) -> None:
+    async def _read_task(self, scope: Scope, receive: Receive, send: Send) -> None:
         wait = Query(scope, "wait").wait_seconds()
-        task = await tasks.read_after_wait(self._backend, scope["path"][len(_TASK) :], wait)
+        with Connected(receive):
+            task = await tasks.read_after_wait(self._backend, scope["path"][len(_TASK) :], wait)
         await answer(send, 200, encode(task))
 
-    async def _logs(self, scope: Scope, _receive: Receive, send: Send) -> None:
+    async def _logs(self, scope: Scope, receive: Receive, send: Send) -> None:
         query = Query(scope, "stream", "wait")
         stream = query.text("stream")
         if stream not in (None, "stdout", "stderr"):
             raise unprocessable("stream is stdout or stderr")
         task_id = scope["path"][len(_TASK) :].partition("/")[0]
-        ended = await tasks.ended(self._backend, task_id, query.wait_seconds())
+        with Connected(receive):
+            ended = await tasks.ended(self._backend, task_id, query.wait_seconds())
         if stream is not None:
             text = ended.stdout if stream == "stdout" else ended.stderr
             await answer(send, 200, text, media_type=b"text/plain; charset=utf-8")
@@ -139,6 +156,9 @@ class HotRoutes:
         after = query.integer("after", 0, 0, 1 << 60)
         job = jobs.parse(_job_in(scope))
         await results.stream(self._backend, job, after, query.flag("follow"), receive, send)
+
+    async def _events(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await events.stream(self._backend, scope, receive, send)
 
     async def _healthy(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         await answer(send, 200, _OK)

@@ -13,7 +13,7 @@ from mycel.core.identifiers import JobId
 from mycel.store.interface import Reader, Result
 
 from .backend import Backend, Stopping
-from .exchange import Receive, Send
+from .exchange import Receive, Send, hang_up
 from .jobs import TERMINAL
 from .tasks import read_job
 
@@ -74,7 +74,7 @@ async def stream(
     await read_job(backend, job)  # a 404 has to come before the first byte
     headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-store")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    hung_up = asyncio.ensure_future(_hang_up(receive))
+    hung_up = asyncio.ensure_future(hang_up(receive))
     try:
         await _send_lines(backend, job, after, follow, send, hung_up)
     except Stopping:
@@ -121,8 +121,3 @@ async def _either(advanced: asyncio.Event, hung_up: asyncio.Future[None]) -> Non
         await asyncio.wait((waiting, hung_up), return_when=asyncio.FIRST_COMPLETED)
     finally:
         waiting.cancel()
-
-
-async def _hang_up(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -18,6 +18,7 @@ from . import errors
 from .batches import BATCH_TASKS_MAX, batches
 from .connection import Address, Answer, Connection
 from .errors import Busy, ConnectionLost, NotRunning, TaskCancelled, TaskFailed, WaitTimedOut
+from .events import Event, read_events
 from .shapes import (
     Explanation,
     Job,
@@ -211,6 +212,40 @@ class Client:
                 if failures > 1:
                     raise
 
+    def events(
+        self,
+        *,
+        follow: bool = True,
+        after: int | None = None,
+        job: str | None = None,
+        task: str | None = None,
+        kinds: str | None = None,
+    ) -> Iterator[Event]:
+        """What happens, as it happens; without `follow`, how tasks and jobs have ended so far.
+
+        `kinds` are such as `task.failed,worker.*`. A stream that breaks is taken up where it
+        broke, once without a new event; only ends of tasks and jobs are never missed.
+        """
+        failures = 0
+        while True:
+            query = {"job": job, "task": task, "kinds": kinds, "follow": str(follow).lower()}
+            query["after"] = None if after is None else str(after)
+            text = urlencode({name: value for name, value in query.items() if value is not None})
+            try:
+                for event in read_events(self._stream(f"/api/v1/events?{text}")):
+                    failures = 0
+                    if isinstance(event, int):
+                        after = event
+                    else:
+                        after = after if event.id is None else event.id
+                        yield event
+                if not follow:
+                    return
+            except ConnectionLost:
+                failures += 1
+                if failures > 1:
+                    raise
+
     def map(self, function: str, arguments: Iterable[Any], **task: Any) -> Iterator[Any]:
         """Calls `module:function` once for each element, on the workers; yields the values in
         the elements' order. The first failure is raised in its place."""
@@ -342,17 +377,20 @@ class Client:
 
     def _result_stream(self, job_id: str, follow: bool, after: int) -> Iterator[Result]:
         target = f"/api/v1/jobs/{job_id}/results?after={after}" + ("&follow" if follow else "")
+        rest = b""
+        for piece in self._stream(target):
+            whole, newline, rest = (rest + piece).rpartition(b"\n")
+            if newline:
+                yield from _decode_lines(whole)
+
+    def _stream(self, target: str) -> Iterator[bytes]:
         connection = self._take()
         complete = False
         try:
             answer, pieces = connection.stream(target)
             if answer.status >= 400:
                 raise errors.from_answer(answer.status, answer.body, None)
-            rest = b""
-            for piece in pieces:
-                whole, newline, rest = (rest + piece).rpartition(b"\n")
-                if newline:
-                    yield from _decode_lines(whole)
+            yield from pieces
             complete = True
         finally:
             if complete:

@@ -81,14 +81,26 @@ class JobsAdvanced(Effect, frozen=True):
     jobs: list[JobNumber]
 
 
-class JobDelayed(Effect, frozen=True):
-    """A task is tried again: the client is told."""
+class Happening(msgspec.Struct, frozen=True):
+    """Something that clients may want to hear of, beside the ends of tasks, which they read
+    from the store."""
 
-    job_id: JobId
-    index: int
-    number: int
-    reason: str
-    next_try_seconds: float
+    kind: str
+    """`task.…`, `job.…` or `worker.…`"""
+    at: float
+    """Unix time."""
+    job_id: JobId | None = None
+    index: int | None = None
+    worker: PeerId | None = None
+    user: str = ""
+    """Whose job it is."""
+    details: dict[str, object] = {}
+
+
+class Tell(Effect, frozen=True):
+    """Only while somebody listens."""
+
+    happenings: list[Happening]
 
 
 class Note(Effect, frozen=True):

@@ -228,6 +228,12 @@ class ReadFigures(Event, frozen=True):
     request: RequestId
 
 
+class Listen(Event, frozen=True):
+    """Whether anybody wants to be told what happens."""
+
+    on: bool
+
+
 # Drivers of a worker
 
 

@@ -10,7 +10,6 @@ from mycel.core.effects import (
     Dial,
     Effect,
     Hangup,
-    JobDelayed,
     JobsAdvanced,
     Note,
     Part,
@@ -18,6 +17,7 @@ from mycel.core.effects import (
     Seek,
     Send,
     SendRenewal,
+    Tell,
 )
 from mycel.core.events import Event, Reconfigure, Restart, RoundTrip
 from mycel.core.identifiers import PeerId
@@ -45,7 +45,7 @@ class Clients(Protocol):
 
     def reply(self, effect: Reply) -> None: ...
     def advanced(self, effect: JobsAdvanced) -> None: ...
-    def delayed(self, effect: JobDelayed) -> None: ...
+    def told(self, effect: Tell) -> None: ...
 
 
 class SchedulerNode(Member):
@@ -70,7 +70,7 @@ class SchedulerNode(Member):
             Note: self.note,
             Reply: clients.reply,
             JobsAdvanced: clients.advanced,
-            JobDelayed: clients.delayed,
+            Tell: clients.told,
             Part: self._part,
             Seek: self._announce_soon,
             Announce: self._announce_soon,

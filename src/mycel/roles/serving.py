@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final, TypeVar
 
+from mycel.api.audience import Audience, Listener
 from mycel.api.backend import Stopping
-from mycel.core.effects import JobDelayed, JobsAdvanced, Reply
+from mycel.core.effects import JobsAdvanced, Reply, Tell
 from mycel.core.errors import Refusal
-from mycel.core.events import Event, Forget
+from mycel.core.events import Event, Forget, Listen
 from mycel.core.identifiers import JobId, JobNumber, RequestId
 from mycel.core.scheduler import Scheduler
 from mycel.core.views import Figures
@@ -36,6 +37,7 @@ class SchedulerBackend:
         self._request = 0
         self._waiting: dict[RequestId, asyncio.Future[object]] = {}
         self._followers: dict[JobNumber, set[asyncio.Event]] = {}
+        self._audience = Audience(self._listen)
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
         self._loop = asyncio.get_running_loop()
         self._metrics = SchedulerMetrics(self._figures, version=version)
@@ -55,6 +57,7 @@ class SchedulerBackend:
         for events in self._followers.values():
             for event in events:
                 event.set()
+        self._audience.close()
 
     def close(self) -> None:
         self._threads.shutdown(wait=True)
@@ -111,6 +114,13 @@ class SchedulerBackend:
             if not events:
                 self._followers.pop(found.number, None)
 
+    def listening(self) -> AbstractContextManager[Listener]:
+        return self._audience.listening()
+
+    def _listen(self, on: bool) -> None:
+        if self._post is not None:
+            self._post(Listen(on))
+
     def figures(self) -> SchedulerFigures:
         self.observe()
         return self._figures()
@@ -128,12 +138,13 @@ class SchedulerBackend:
 
     def advanced(self, effect: JobsAdvanced) -> None:
         self.observe()
+        self._audience.wake()
         for job in effect.jobs:
             for event in self._followers.get(job, ()):
                 event.set()
 
-    def delayed(self, effect: JobDelayed) -> None:
-        """Told in the task's own JSON; the stream of events comes with the scheduler's issue."""
+    def told(self, effect: Tell) -> None:
+        self._audience.tell(effect.happenings)
 
     # Metrics
 

@@ -33,6 +33,25 @@ class Result(msgspec.Struct, frozen=True):
     ended: TaskEnded
 
 
+class End(msgspec.Struct, frozen=True):
+    """A finished task without what it brought along."""
+
+    sequence: int
+    job_id: JobId
+    job_name: str
+    user: str
+    index: int
+    state: str
+    reason: str
+    number: int
+    worker: str | None
+    exit_code: int | None
+    error: str
+    ended_at: float
+    job_state: str
+    """How its job has ended, if this was the job's last task; else empty."""
+
+
 class JobRow(msgspec.Struct, frozen=True):
     opened: JobOpened
     closed: bool
@@ -82,6 +101,14 @@ class Reader(Protocol):
     def results(self, job: JobId, *, after: int, limit: int) -> list[Result]:
         """In commit order, of those with a sequence above `after`; at most some 4 MiB of
         values at a time, but at least one."""
+        ...
+
+    def ends(self, *, after: int, limit: int, job: JobId | None = None) -> list[End]:
+        """Finished tasks of all jobs, or of one, in commit order."""
+        ...
+
+    def sequences(self) -> tuple[int, int]:
+        """The highest sequence that was pruned, and the highest that there is or was."""
         ...
 
     def results_by_index(self, job: JobId, *, first: int, limit: int) -> list[Result]:

@@ -32,7 +32,7 @@ from mycel.core.journal import (
 )
 
 from .errors import DiskRefused, JournalBroken, StoreError
-from .interface import Done, JobRow, Result
+from .interface import Done, End, JobRow, Result
 from .memory_book import BookJob, MemoryBook
 from .reading import RESULT_BYTES_MAX, arguments_of, size_of
 
@@ -211,6 +211,21 @@ class MemoryStore:
         results = [] if found is None else [r for r in found.results if r.sequence > after]
         return _bounded(results[:limit])
 
+    def ends(self, *, after: int, limit: int, job: JobId | None = None) -> list[End]:
+        jobs = self._durable.book.jobs.values()
+        found = [
+            _end(one, result)
+            for one in jobs
+            if job is None or one.opened.id == job
+            for result in one.results
+            if result.sequence > after
+        ]
+        return sorted(found, key=lambda end: end.sequence)[:limit]
+
+    def sequences(self) -> tuple[int, int]:
+        book = self._durable.book
+        return book.pruned_sequence, book.last_sequence
+
     def results_by_index(self, job: JobId, *, first: int, limit: int) -> list[Result]:
         found = self._durable.book.find(job)
         if found is None:
@@ -237,6 +252,25 @@ def _bounded(results: list[Result]) -> list[Result]:
         if place and size > RESULT_BYTES_MAX:
             return results[:place]
     return results
+
+
+def _end(job: BookJob, result: Result) -> End:
+    ended = result.ended
+    return End(
+        result.sequence,
+        job.opened.id,
+        job.opened.name,
+        job.opened.user,
+        ended.index,
+        ended.state,
+        ended.reason,
+        ended.number,
+        ended.worker,
+        ended.exit_code,
+        ended.error,
+        ended.ended_at,
+        job.state if result is job.results[-1] else "",
+    )
 
 
 def _row(job: BookJob) -> JobRow:

@@ -84,6 +84,7 @@ class MemoryBook:
         self.leases: dict[tuple[PeerId, LeaseId], LeaseGranted] = {}
         self.health: dict[PeerId, WorkerMeasured] = {}
         self.last_sequence = 0
+        self.pruned_sequence = 0
         self.highest_job = 0
         self.totals = dict.fromkeys(STATES, 0)
         self._blocks = 0
@@ -182,6 +183,8 @@ class MemoryBook:
             job = self.jobs.pop(number, None)
             if job is not None:
                 del self.numbers[job.opened.id]
+                last = job.results[-1].sequence if job.results else 0
+                self.pruned_sequence = max(self.pruned_sequence, last)
 
     def _end_task(self, ended: TaskEnded) -> None:
         job, block = self._checked(ended)

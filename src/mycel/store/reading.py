@@ -16,7 +16,7 @@ from mycel.core.journal import AttemptEnded, JobOpened, TaskEnded
 
 from .database import open_read_only
 from .errors import JournalBroken, translated
-from .interface import JobRow, Result
+from .interface import End, JobRow, Result
 from .restoring import attempt_of_row
 
 CONNECTIONS_MAX: Final = 4
@@ -41,6 +41,22 @@ _RESULTS: Final = f"""
 SELECT * FROM results INDEXED BY results_by_job
 WHERE job = {_NUMBER} AND sequence > ?2 ORDER BY sequence LIMIT ?3
 """  # noqa: S608
+_ENDS: Final = """
+SELECT sequence, jobs.id, jobs.name, jobs.user, task_index, results.state, reason,
+    results.number, worker, exit_code, error, results.ended_at,
+    CASE WHEN jobs.state <> '' AND sequence = (
+        SELECT max(sequence) FROM results AS last WHERE last.job = results.job)
+    THEN jobs.state ELSE '' END
+FROM results JOIN jobs ON jobs.number = job
+WHERE ?1 IS ?1 AND sequence > ?2 {of_job} ORDER BY sequence LIMIT ?3
+"""
+# Rows of a job that was pruned go step by step; they are out of sight at once.
+_SEQUENCES: Final = """
+SELECT max(pruned_sequence, coalesce((
+        SELECT max(sequence) FROM results WHERE job IN (SELECT number FROM pruned_jobs)), 0)),
+    max(pruned_sequence, coalesce((SELECT max(sequence) FROM results), 0))
+FROM meta
+"""
 _RESULTS_BY_INDEX: Final = f"""
 SELECT * FROM results INDEXED BY results_by_task
 WHERE job = {_NUMBER} AND task_index >= ?2 AND task_index < ?2 + ?3 ORDER BY task_index
@@ -102,6 +118,17 @@ class SqliteReader:
 
     def results(self, job: JobId, *, after: int, limit: int) -> list[Result]:
         return self._results(_RESULTS, (job, after, limit))
+
+    def ends(self, *, after: int, limit: int, job: JobId | None = None) -> list[End]:
+        of_job = "" if job is None else f"AND job = {_NUMBER}"
+        query = _ENDS.format(of_job=of_job)
+        with self._connection() as connection:
+            return [End(*row) for row in connection.execute(query, (job, after, limit))]
+
+    def sequences(self) -> tuple[int, int]:
+        with self._connection() as connection:
+            pruned, last = connection.execute(_SEQUENCES).fetchone()
+        return pruned, last
 
     def results_by_index(self, job: JobId, *, first: int, limit: int) -> list[Result]:
         return self._results(_RESULTS_BY_INDEX, (job, first, limit))

@@ -32,7 +32,7 @@ from mycel.core.journal import AttemptEnded, Entry, Restored
 from . import restoring
 from .database import open_database, preallocate_wal
 from .errors import JournalBroken, RuleBroken, StoreError, foreign, translated
-from .interface import Done, JobRow, Result
+from .interface import Done, End, JobRow, Result
 from .pace import Pace
 from .reading import SqliteReader
 from .schema import JOURNAL_FORMAT
@@ -152,6 +152,12 @@ class SqliteStore:
 
     def results(self, job: JobId, *, after: int, limit: int) -> list[Result]:
         return self._reader.results(job, after=after, limit=limit)
+
+    def ends(self, *, after: int, limit: int, job: JobId | None = None) -> list[End]:
+        return self._reader.ends(after=after, limit=limit, job=job)
+
+    def sequences(self) -> tuple[int, int]:
+        return self._reader.sequences()
 
     def results_by_index(self, job: JobId, *, first: int, limit: int) -> list[Result]:
         return self._reader.results_by_index(job, first=first, limit=limit)

@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from mycel.core.effects import JobDelayed
 from mycel.core.identifiers import AttemptId
 from mycel.core.jobs import Block, Job, TaskKey
 from mycel.core.journal import AttemptEnded, JobEnded, TaskEnded
@@ -59,6 +58,14 @@ class Attempts:
             attempt = worker.attempts.get(attempt_id)
             if attempt is not None:
                 attempt.start(started_at)
+                self._state.tell(
+                    "task.started",
+                    started_at,
+                    attempt.job,
+                    attempt.index,
+                    worker.peer,
+                    attempt=attempt.number,
+                )
 
     def windows(self, worker: Worker, windows: Iterable[Window]) -> None:
         for window in windows:
@@ -182,6 +189,7 @@ class Attempts:
         state.unsuccessful_attempts += 1
         self._remove(attempt, AttemptStep.LOSE, TaskStep.RETRY, now)
         self._journal_end(attempt, None, None, reason, now)
+        self._tell_delay(attempt, reason, 0.0, now)
         self._requeue(attempt, now)
 
     def supersede(self, attempt: Attempt, now: float) -> None:
@@ -367,7 +375,19 @@ class Attempts:
         state = self._state
         waiting = Waiting(attempt.key, attempt.block, attempt.index)
         state.backoff.add(waiting, now + delay)
-        state.emit(JobDelayed(attempt.job.id, attempt.index, attempt.number, reason, delay))
+        self._tell_delay(attempt, reason, delay, now)
+
+    def _tell_delay(self, attempt: Attempt, reason: str, delay: float, now: float) -> None:
+        self._state.tell(
+            "task.delayed",
+            now,
+            attempt.job,
+            attempt.index,
+            attempt.worker.peer,
+            attempt=attempt.number,
+            reason=reason,
+            next_try_seconds=round(delay, 3),
+        )
 
     def _requeue(self, attempt: Attempt, now: float) -> None:
         queue = self._queue(attempt.block)

@@ -139,6 +139,7 @@ class Clients:
         )
         state.record(opened)
         self._deadlines.watch(job, now)
+        state.tell("job.submitted", now, job, name=job.name)
         return job
 
     def remember(self, job: Job) -> None:
@@ -175,6 +176,7 @@ class Clients:
             )
         )
         self._calling.work_comes(now)
+        state.tell("task.queued", now, job, first=block.first, count=count)
         queue = state.queue_of(block.group.shape)
         queue.add_block(block)
         state.touch(queue)
@@ -184,7 +186,9 @@ class Clients:
         job.closed = True
         self._state.record(JobClosed(job.number))
         if job.is_through:
+            # With no task's end to ride on, whoever listens would not hear of it.
             self._attempts.end_job(job, now)
+            self._state.tell(f"job.{job.shown_state.value}", now, job, name=job.name)
 
     def append(self, event: Append, now: float) -> None:
         state = self._state

@@ -103,6 +103,7 @@ class Scheduler:
             events.WaitTask: clients.wait_task,
             events.WaitJob: clients.wait_job,
             events.Forget: clients.forget,
+            events.Listen: self._listen,
             events.ReadTask: views.read_task,
             events.ReadJob: views.read_job,
             events.ReadLiveTasks: views.read_live_tasks,
@@ -269,6 +270,9 @@ class Scheduler:
         queue = self.state.queues.get(key[1])
         if queue is not None:
             self.state.touch(queue)
+
+    def _listen(self, event: events.Listen, now: float) -> None:
+        self.state.listening = event.on
 
     # Links
 

@@ -71,6 +71,7 @@ class Presence:
         self._attempts.outcomes(worker, register.outcomes, offset, now)
         self._leasing.renew(worker, register.clock, arrived_at)
         self._leasing.news(worker)
+        state.tell("worker.joined", now, worker=peer, name=worker.name, boot=worker.boot)
         state.note("worker_registered", peer=peer, name=worker.name, boot=worker.boot)
 
     def _describe(self, worker: Worker, register: Register, now: float) -> None:
@@ -185,6 +186,7 @@ class Presence:
             worker.missed = 0
             if worker.state is WorkerState.SUSPECT:
                 worker.step(WorkerStep.HEAR)
+                self._state.tell("worker.heard", arrived_at, worker=worker.peer, name=worker.name)
                 self._leasing.news(worker)
                 for lease in worker.leases.values():
                     self._state.touch(lease.queue)
@@ -198,6 +200,8 @@ class Presence:
             return  # nothing depends on it now
         worker.missed += 1
         worker.step(WorkerStep.MISS)
+        name, missed = worker.name, worker.missed
+        self._state.tell("worker.silent", now, worker=worker.peer, name=name, missed=missed)
         if worker.missed >= self._state.settings.max_consecutive_failures:
             self._state.emit(Hangup(worker.peer, "it was silent for too long"))
             self.died(worker, "it was silent for too long", now)
@@ -217,6 +221,7 @@ class Presence:
         for lease in worker.leases.values():
             lease.unaccepted.clear()
             lease.wanted = None
+        state.tell("worker.away", now, worker=worker.peer, name=worker.name, reason=cause)
         state.note("worker_away", peer=worker.peer, name=worker.name, cause=cause)
         if worker.leases or worker.attempts:
             self.dial(worker)
@@ -265,4 +270,5 @@ class Presence:
         state.linked.pop(worker.peer, None)
         state.known.bury(worker.peer, worker.boot, state.unix(now))
         self._calling.answered(worker.peer)
+        state.tell("worker.dead", now, worker=worker.peer, name=worker.name, reason=reason)
         state.note("worker_dead", peer=worker.peer, name=worker.name, reason=reason)

@@ -6,7 +6,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from mycel.core.effects import Effect, JobsAdvanced, Note, Record, Reply, Send
+from mycel.core.effects import (
+    Effect,
+    Happening,
+    JobsAdvanced,
+    Note,
+    Record,
+    Reply,
+    Send,
+    Tell,
+)
 from mycel.core.health import WorkerHealth
 from mycel.core.identifiers import (
     AttemptId,
@@ -95,6 +104,9 @@ class State:
         self._groups: dict[tuple[Specification, str, int], Group] = {}
         self._entries: list[Entry] = []
         self._effects: list[Effect] = []
+        self.listening = False
+        """Whether `tell` reaches anybody; without, it costs nothing."""
+        self._happenings: list[Happening] = []
         self._advanced: dict[JobNumber, None] = {}
 
     # Identifiers
@@ -143,6 +155,21 @@ class State:
     def note(self, event: str, **fields: object) -> None:
         self._effects.append(Note(event, fields))
 
+    def tell(
+        self,
+        kind: str,
+        now: float,
+        job: Job | None = None,
+        index: int | None = None,
+        worker: PeerId | None = None,
+        **details: object,
+    ) -> None:
+        if self.listening:
+            whose = (None, "") if job is None else (job.id, job.user)
+            at = self.unix(now)
+            happening = Happening(kind, at, whose[0], index, worker, whose[1], details)
+            self._happenings.append(happening)
+
     def advance(self, job: Job) -> None:
         self._advanced[job.number] = None
 
@@ -154,6 +181,9 @@ class State:
             self._entries = []
         effects.extend(self._effects)
         self._effects = []
+        if self._happenings:
+            effects.append(Tell(self._happenings))
+            self._happenings = []
         if self._advanced:
             effects.append(JobsAdvanced(list(self._advanced)))
             self._advanced = {}
