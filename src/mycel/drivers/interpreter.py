@@ -6,13 +6,17 @@ Started by its path, with the standard library only and few imports, so that it 
 stays small, and shows the user's code a clean `sys.path`: the working folder, then the
 environment. Two threads share the work:
 
-    worker ══socket══▶ reader thread ──batches──▶ main thread: runs module:function
-       ▲                    │ started, returned,        │
-       │                    │ withdrawn                 ▼
-       ╚════════════════════╧══════════◀════ results, in the memory until they are sent
+    worker ══socket══▶ main thread: reads a batch, runs module:function
+       ▲      ║                                              │
+       │      ╚═ while a batch takes long ═▶ watcher         ▼
+       ╚═══════════◀═ started, returned, ══════╧═◀═ results, in the memory until they are sent
+                      withdrawn
 
+* To wake a thread costs more than a quick call. So the main thread reads what it runs; the
+  watcher looks every few milliseconds, and takes the reading over (`role`) from a main thread
+  that is busy with one batch. It hands it back with the first batch after that one.
 * A call is claimed by taking its attempt out of `waiting`, which only one thread can do: the
-  main thread to run it, the reader to withdraw it or to give it back.
+  main thread to run it, who reads to withdraw it or to give it back.
 * Results wait to be sent together, but not long: see `_Results`. They wait in memory that
   the worker can read after a crash, beside the attempt that runs; so a crash costs exactly
   the task that crashed, not those that ended just before it.
@@ -34,7 +38,7 @@ import os
 import select
 import struct
 import sys
-from _queue import SimpleQueue
+from _queue import Empty, SimpleQueue
 
 if not __package__:
     # Started by its path: its neighbours are found through a package of a name that no user
@@ -74,6 +78,8 @@ if TYPE_CHECKING:
     """function, job id, calls"""
 
 FLUSH_SECONDS = 0.002
+LOOKS_BEFORE_LONG = 5
+"""So often the watcher looks at a call before it is a long one."""
 
 
 class _Results:
@@ -81,7 +87,7 @@ class _Results:
 
     * the batch is through, 2 ms have passed since the last flush, or 64 KiB are full (the
       main thread, between two calls), or
-    * the next call has run for `long_seconds` (the reader thread).
+    * the next call has run for `long_seconds` (the watcher).
     """
 
     def __init__(self, socket: int, memory: mmap.mmap) -> None:
@@ -141,7 +147,12 @@ class Interpreter:
         self._value_max = value_max
         self._long_seconds = long
         self._process_id = os.getpid()
+        self._buffer = bytearray()
+        self._role = _thread.allocate_lock()
         self._batches: SimpleQueue[Batch] = SimpleQueue()
+        self._batches_run = 0
+        self._wake_watcher: SimpleQueue[None] = SimpleQueue()
+        self._watcher_sleeps = False
         self._waiting: dict[int, bool] = {}
         self._running = 0
         self._running_since = 0.0
@@ -156,14 +167,31 @@ class Interpreter:
 
     def run(self) -> None:
         self._memory[0:4] = b"\1\0\0\0"
-        _thread.start_new_thread(self._read_for_ever, ())
+        _thread.start_new_thread(self._watch_for_ever, ())
         while True:
-            self._run_batch(*self._batches.get())
+            self._run_batch(*self._next_batch())
 
     # ── the main thread ──
 
+    def _next_batch(self) -> Batch:
+        batches = self._batches
+        while batches.empty():
+            if not self._role.acquire(blocking=False):
+                return batches.get()  # the watcher reads, and gives the role up behind a batch
+            try:
+                # It may have done so just before we got the role.
+                if batches.empty() and not self._receive():
+                    os._exit(0)  # the worker is gone or has closed us
+            finally:
+                self._role.release()
+        return batches.get()
+
     def _run_batch(self, function: str, job_id: str, calls: list[Call]) -> None:
         results = self._results
+        self._batches_run += 1
+        if self._watcher_sleeps:
+            self._watcher_sleeps = False
+            self._wake_watcher.put(None)
         os.environ["MYCEL_JOB_ID"] = job_id
         number_before = 0
         now = clock()
@@ -252,19 +280,43 @@ class Interpreter:
             )
         return value
 
-    # ── the reader thread ──
+    # ── the watcher ──
 
-    def _read_for_ever(self) -> None:
+    def _watch_for_ever(self) -> None:
         try:
-            self._read()
+            while True:
+                self._await_long_batch()
+                if self._role.acquire(blocking=False):
+                    self._read_until_handed_back()
+                    self._role.release()
         finally:
             # The worker is gone or has closed us: whatever runs, nobody waits for it.
             os._exit(0)
 
-    def _read(self) -> None:
+    def _await_long_batch(self) -> None:
+        """Returns when the main thread has been busy with one batch between two looks. Sleeps
+        as long as it has nothing to do: an idle interpreter costs nothing."""
+        look_seconds = self._long_seconds / LOOKS_BEFORE_LONG
+        batches_run = -1
+        while True:
+            if batches_run == self._batches_run:
+                if self._waiting or self._running:
+                    return
+                self._watcher_sleeps = True
+                # It may have begun a batch before it could see that.
+                if batches_run == self._batches_run:
+                    self._wake_watcher.get()
+                self._watcher_sleeps = False
+            batches_run = self._batches_run
+            try:  # noqa: SIM105 - contextlib is one import more
+                self._wake_watcher.get(timeout=look_seconds)
+            except Empty:
+                pass
+
+    def _read_until_handed_back(self) -> None:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        buffer = bytearray()
+        taken_over_in = self._batches_run
         reported = 0
         while True:
             # In this order: the main thread says what runs before it claims it, so that
@@ -276,11 +328,11 @@ class Interpreter:
             else:
                 wait = max(self._running_since + self._long_seconds - clock(), 0.001) * 1000
             if poll.poll(wait):
-                data = os.read(self._socket, 1 << 20)
-                if not data:
-                    return
-                buffer += data
-                self._take_frames(buffer)
+                moved_on = not self._running or self._batches_run != taken_over_in
+                if not self._receive():
+                    os._exit(0)
+                if moved_on and not self._batches.empty():
+                    return  # to the main thread, which takes the batch and then reads itself
             running = self._running
             if running and running != reported and self._is_long(running):
                 reported = running
@@ -292,6 +344,15 @@ class Interpreter:
     def _is_long(self, running: int) -> bool:
         since = self._running_since
         return clock() - since >= self._long_seconds and self._running == running
+
+    # ── whoever has the role ──
+
+    def _receive(self) -> bool:
+        """Waits for data and deals with the frames in it; False at the end of the stream."""
+        data = os.read(self._socket, 1 << 20)
+        self._buffer += data
+        self._take_frames(self._buffer)
+        return bool(data)
 
     def _take_frames(self, buffer: bytearray) -> None:
         while len(buffer) >= LENGTH_BYTES:
