@@ -244,7 +244,9 @@ class WorkerProcess(Process):
         self._behaviour = behaviour
         self.holders_end: Callable[[PeerId, PeerId, LeaseId], float | None] = _unknown
         self.on_killed: Callable[[Process], None] = lambda process: None
-        self._settings = WorkerSettings(prefetch_seconds=prefetch_seconds)
+        self._settings = WorkerSettings(
+            prefetch_seconds=prefetch_seconds, process_prefetch_seconds=prefetch_seconds
+        )
         self._capabilities = Capabilities(
             cpu_cores=cores, memory=1 << 33, drivers=("process", "python")
         )

@@ -83,6 +83,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """An outcome unacknowledged for so long goes to disk."""
     prefetch_seconds: float = 0.005
     """So much work waits in each lane."""
+    process_prefetch_seconds: float = 0.02
+    """The same for processes. Each costs a millisecond whatever it does, so that 5 ms would be a
+    few of them, and nearly each would pay for a report, a commit and an assignment of its own."""
     prefetch_overhead_seconds: float = 5e-6
     """What a task costs besides its own duration; bounds the prefetch of no-ops."""
     prefetch_max: int = 1024

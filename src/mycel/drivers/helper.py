@@ -49,8 +49,9 @@ from .helper_messages import (
 )
 from .interpreter_records import clock
 
-REPORT_SECONDS: Final = 0.002
-"""Ends are reported together, but none waits longer than this, and none if its lane is empty."""
+REPORT_SECONDS: Final = 0.010
+"""Ends are reported together, but none waits longer than this, and none if its lane is empty.
+Half of what waits in a lane: the rest keeps it busy while the report is on its way."""
 REPORT_ENDS_MAX: Final = 256
 UNSENT_BYTES_MAX: Final = 64 << 20
 """Above this nothing new is started until the worker has read."""

@@ -106,11 +106,13 @@ class Grant:
             self.mean_seconds += 0.2 * (seconds - self.mean_seconds)
 
     def prefetch(self, settings: WorkerSettings) -> int:
-        """How many attempts should wait in each lane, so that about 5 ms of work do."""
+        """How many attempts should wait in each lane, so that a few milliseconds of work do."""
         if self.mean_seconds is None:
             return 1
+        is_process = self.shape.driver == "process"
+        wanted = settings.process_prefetch_seconds if is_process else settings.prefetch_seconds
         cost = self.mean_seconds + settings.prefetch_overhead_seconds
-        return min(settings.prefetch_max, int(settings.prefetch_seconds / cost))
+        return min(settings.prefetch_max, int(wanted / cost))
 
     def window(self, settings: WorkerSettings) -> int:
         return self.slots * (1 + self.prefetch(settings))
