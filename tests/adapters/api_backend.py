@@ -118,6 +118,7 @@ class FakeBackend(Reader):
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
+        self._replying: dict[RequestId, asyncio.Task[None]] = {}
         self.reset()
 
     def reset(self) -> None:
@@ -127,6 +128,8 @@ class FakeBackend(Reader):
         self.refusal: Refusal | None = None
         self.stopping = False
         self.asked: list[events.Event] = []
+        self.put_count = 0
+        """Requests that went the short way."""
         self.reads = 0
         self.forgotten = 0
         self.forgets = threading.Semaphore(0)
@@ -163,6 +166,31 @@ class FakeBackend(Reader):
             self.forgotten += 1
             self.forgets.release()
             raise
+
+    def put(
+        self, make: Callable[[RequestId], events.Event], reply: Callable[[object], None]
+    ) -> RequestId:
+        if self.stopping:
+            raise Stopping
+        self.put_count += 1
+        request = RequestId(self.put_count)
+
+        async def run() -> None:
+            answer: object
+            try:
+                answer = await self.ask(make)
+            except (Refusal, Stopping) as error:
+                answer = error
+            del self._replying[request]
+            reply(answer)
+
+        self._replying[request] = asyncio.create_task(run())
+        return request
+
+    def forget(self, request: RequestId) -> None:
+        replying = self._replying.pop(request, None)
+        if replying is not None:
+            replying.cancel()
 
     async def read(self, look: Callable[[Reader], Value]) -> Value:
         self.reads += 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .backend import Backend
 from .catalogue import methods_of
 from .exchange import Gone, Receive, Scope, Send, answer_problem, header
-from .hot import HotRoutes, Limits
+from .express import Express
+from .hot import Handler, HotRoutes, Limits
 from .problems import Problem, from_exception, not_found
 
 if TYPE_CHECKING:
@@ -26,12 +28,19 @@ class Application:
         assert token, "an empty token would let everybody in"
         self._backend = backend
         self._hot = HotRoutes(backend, limits)
+        self.express = Express(backend, self._authenticate)
         self._authorization = f"Bearer {token}".encode()
         self._cold: asyncio.Task[Litestar] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
+        if scope["type"] == "http":
+            await self._guard(self._dispatch, scope, receive, send)
+
+    def guarded(self, handler: Handler) -> Handler:
+        """The handler as an application of its own, which answers for its errors."""
+        return partial(self._guard, handler)
+
+    async def _guard(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
 
         async def send_once(message: dict[str, object]) -> None:
@@ -40,7 +49,7 @@ class Application:
             await send(message)
 
         try:
-            await self._dispatch(scope, receive, send_once)  # type: ignore[arg-type]
+            await handler(scope, receive, send_once)  # type: ignore[arg-type]
         except Gone:
             return
         except Exception as error:  # noqa: BLE001 - the edge: it answers, and reports bugs

@@ -37,6 +37,15 @@ class Backend(Protocol):
         """
         ...
 
+    def put(self, make: Callable[[RequestId], Event], reply: Callable[[object], None]) -> RequestId:
+        """Like `ask`, for who does not want to wait in a coroutine: `reply` is called once,
+        with an exception if that is the answer, and must not raise. Raises `Stopping`."""
+        ...
+
+    def forget(self, request: RequestId) -> None:
+        """Nobody waits for this reply any more."""
+        ...
+
     async def read(self, look: Callable[[Reader], Value]) -> Value:
         """Runs `look` on the store's reader, in a thread."""
         ...

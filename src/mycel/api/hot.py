@@ -13,6 +13,7 @@ GET  /healthz, /readyz             here, because they must not wait for a framew
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -43,7 +44,7 @@ from .exchange import (
 from .problems import Headers, Problem, unprocessable
 
 PREFIX: Final = "/api/v1/"
-_TASKS: Final = f"{PREFIX}tasks"
+TASKS_PATH: Final = f"{PREFIX}tasks"
 _TASK: Final = f"{PREFIX}tasks/"
 _JOBS: Final = f"{PREFIX}jobs"
 _JOB: Final = f"{PREFIX}jobs/"
@@ -67,7 +68,7 @@ class HotRoutes:
 
     def find(self, method: str, path: str) -> Handler | None:
         """The handler of a hot route; the others are the framework's."""
-        if path == _TASKS:
+        if path == TASKS_PATH:
             return self._submit_task if method == "POST" else None
         if path.startswith(_TASK):
             match method, path[len(_TASK) :].partition("/")[1:]:
@@ -185,10 +186,25 @@ async def _submit_task(
     Submit, run and result are one question to the machine when the client waits. With a
     key they are two: then the job may be an earlier one, whose id only the first tells.
     """
+    submit = submit_of(raw, key, wait)
+    if not submit.wait:
+        return await _submit_and_read(backend, submit, wait)
+    created_at = time.time()
+    reply: object = None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(wait):
+            reply = await backend.ask(
+                lambda request: msgspec.structs.replace(submit, request=request)
+            )
+    return await _waited(backend, submit, reply, created_at), False
+
+
+def submit_of(raw: bytes, key: str, wait: float) -> Submit:
+    """The event that the body of a single task asks for."""
     body = decode_task(raw)
     specification = conversion.specification(body)
     batch = conversion.single_batch(body)
-    submit = Submit(
+    return Submit(
         request=0,  # type: ignore[arg-type]
         job_id=jobs.new_id(),
         name=body.name,
@@ -202,19 +218,41 @@ async def _submit_task(
         require_satisfiable=body.require_satisfiable,
         wait=wait > 0 and not key,
     )
-    if not submit.wait:
-        return await _submit_and_read(backend, submit, wait)
-    created_at = time.time()
-    try:
-        async with asyncio.timeout(wait):
-            reply = await backend.ask(
-                lambda request: msgspec.structs.replace(submit, request=request)
-            )
-    except TimeoutError:
-        return await tasks.read(backend, submit.job_id, 0), False
-    if not isinstance(reply, TaskEnded):
-        return await tasks.read(backend, submit.job_id, 0), False
-    return await _ended(backend, submit, reply, created_at), False
+
+
+async def answer_waited(
+    backend: Backend,
+    submit: Submit,
+    reply: object,
+    created_at: float,
+    _scope: Scope,
+    _receive: Receive,
+    send: Send,
+) -> None:
+    """The rest of an exchange that `express` began."""
+    if isinstance(reply, Exception):
+        raise reply
+    task = await _waited(backend, submit, reply, created_at)
+    await answer(send, 201, encode(task), _location("tasks", task.id))
+
+
+async def _waited(backend: Backend, submit: Submit, reply: object, created_at: float) -> TaskAnswer:
+    """`reply` is what came of waiting, if anything."""
+    task = ended_at_once(submit, reply, created_at)
+    if task is not None:
+        return task
+    return await tasks.read(backend, submit.job_id, 0)
+
+
+def ended_at_once(submit: Submit, reply: object, created_at: float) -> TaskAnswer | None:
+    """The task, if it has ended and everything about it is at hand: earlier attempts are in
+    the store."""
+    if not isinstance(reply, TaskEnded) or reply.number > 1:
+        return None
+    finished = Finished(reply, [], submit.arguments[1:-1])
+    return answers.finished_task(
+        submit.job_id, submit.name, submit.specification, created_at, finished
+    )
 
 
 async def _submit_and_read(
@@ -227,15 +265,3 @@ async def _submit_and_read(
     job: JobId = submitted.job.job_id
     await tasks.wait(backend, job, 0, wait)
     return await tasks.read(backend, job, 0), submitted.again
-
-
-async def _ended(
-    backend: Backend, submit: Submit, ended: TaskEnded, created_at: float
-) -> TaskAnswer:
-    """Everything is at hand, unless earlier attempts are in the store."""
-    job = submit.job_id
-    earlier = []
-    if ended.number > 1:
-        earlier = await backend.read(lambda reader: reader.ended_attempts(job, 0))
-    finished = Finished(ended, earlier, submit.arguments[1:-1])
-    return answers.finished_task(job, submit.name, submit.specification, created_at, finished)

@@ -11,6 +11,7 @@ import uvicorn
 
 from .app import create_app
 from .backend import Backend
+from .express import ExpressProtocol
 from .hot import Limits
 
 KEEP_ALIVE_SECONDS: Final = 75
@@ -102,7 +103,7 @@ async def serve(
     """Serves on a socket from `bind`; returns once connections are answered."""
     config = uvicorn.Config(
         create_app(backend, token, limits),
-        http="httptools",
+        http=ExpressProtocol,
         ws="none",
         lifespan="off",
         interface="asgi3",

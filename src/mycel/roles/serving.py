@@ -35,7 +35,7 @@ class SchedulerBackend:
         self._peer = ""
         self._post: Callable[[Event], None] | None = None
         self._request = 0
-        self._waiting: dict[RequestId, asyncio.Future[object]] = {}
+        self._waiting: dict[RequestId, Callable[[object], None]] = {}
         self._followers: dict[JobNumber, set[asyncio.Event]] = {}
         self._audience = Audience(self._listen)
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
@@ -51,9 +51,9 @@ class SchedulerBackend:
     def stop(self) -> None:
         """Nobody is answered any more."""
         self._post = None
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(Stopping("the scheduler is stopping"))
+        waiting, self._waiting = self._waiting, {}
+        for reply in waiting.values():
+            reply(Stopping("the scheduler is stopping"))
         for events in self._followers.values():
             for event in events:
                 event.set()
@@ -77,23 +77,35 @@ class SchedulerBackend:
         return self._post is not None
 
     async def ask(self, make: Callable[[RequestId], Event]) -> object:
+        future: asyncio.Future[object] = self._loop.create_future()
+
+        def settle(answer: object) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        request = self.put(make, settle)
+        try:
+            answer = await future
+        except asyncio.CancelledError:
+            self.forget(request)
+            raise
+        if isinstance(answer, Refusal | Stopping):
+            raise answer
+        return answer
+
+    def put(self, make: Callable[[RequestId], Event], reply: Callable[[object], None]) -> RequestId:
         post = self._post
         if post is None:
             raise Stopping("the scheduler is stopping")
         self._request += 1
         request = RequestId(self._request)
-        future = self._waiting[request] = self._loop.create_future()
+        self._waiting[request] = reply
         post(make(request))
-        try:
-            answer = await future
-        except asyncio.CancelledError:
-            post(Forget(request))
-            raise
-        finally:
-            self._waiting.pop(request, None)
-        if isinstance(answer, Refusal):
-            raise answer
-        return answer
+        return request
+
+    def forget(self, request: RequestId) -> None:
+        if self._waiting.pop(request, None) is not None and self._post is not None:
+            self._post(Forget(request))
 
     async def read(self, look: Callable[[Reader], Value]) -> Value:
         return await self._loop.run_in_executor(self._threads, look, self._reader)
@@ -132,9 +144,9 @@ class SchedulerBackend:
     # Effects of the machine
 
     def reply(self, effect: Reply) -> None:
-        future = self._waiting.get(effect.request)
-        if future is not None and not future.done():
-            future.set_result(effect.answer)
+        reply = self._waiting.pop(effect.request, None)
+        if reply is not None:
+            reply(effect.answer)
 
     def advanced(self, effect: JobsAdvanced) -> None:
         self.observe()
