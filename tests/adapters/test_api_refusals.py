@@ -78,7 +78,7 @@ def test_a_wrong_task_is_refused_with_the_place(server: Served, body: Any, path:
         {"task": {"python": "a:b"}},
         {"task": {"python": "a:b"}, "count": 0},
         {"task": {"python": "a:b"}, "count": -1},
-        {"task": {"python": "a:b"}, "count": 10_001},
+        {"task": {"python": "a:b"}, "count": 1_000_001},
         {"task": {"python": "a:b"}, "arguments": []},
         {"task": {"python": "a:b"}, "arguments": [1]},
         {"task": {"python": "a:b"}, "arguments": {}},

@@ -521,6 +521,12 @@ def test_a_process_starts_with_default_signals_and_no_input(play: Play) -> None:
         (("echo", "{a}"), {"a": "{b}", "b": "no"}, ("echo", "{b}")),
         (("echo", "{{a}}"), {"a": 1}, ("echo", "{1}")),
         (("echo",), {}, ("echo",)),
+        (
+            ("run", "--lr=${lr}", "${a.b[1]}"),
+            {"lr": 0.1, "a": {"b": [0, 7]}},
+            ("run", "--lr=0.1", "7"),
+        ),
+        (("sh", "${HOME} ${x:-1} $${lr}"), {"lr": 1}, ("sh", "${HOME} ${x:-1} ${lr}")),
     ],
 )
 def test_arguments_fill_the_command(

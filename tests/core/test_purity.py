@@ -20,6 +20,7 @@ ALLOWED = {
     "itertools",
     "math",
     "msgspec",
+    "re",
     "typing",
 }
 ROOT = Path(mycel.core.__file__).parent

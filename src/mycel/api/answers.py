@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import astuple
 
 from mycel.core.identifiers import JobId, task_id
 from mycel.core.jobs import Specification
@@ -66,6 +67,7 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     job_id: str
     name: str
+    stage: str | UnsetType = UNSET
     state: str
     reason: str | None
     attempt: int
@@ -104,6 +106,17 @@ class TaskCounts(msgspec.Struct, frozen=True):
     cancelled: int
 
 
+class StageAnswer(msgspec.Struct, frozen=True):
+    name: str
+    needs: list[str]
+    on_failure: str
+    state: str
+    tasks: int
+    succeeded: int
+    failed: int
+    cancelled: int
+
+
 class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
@@ -113,6 +126,7 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     batches: int | UnsetType = UNSET
     """Taken in so far: the next one has this number."""
     tasks: TaskCounts
+    stages: list[StageAnswer] | UnsetType = UNSET
     created_at: str
     finished_at: str | None
 
@@ -170,6 +184,7 @@ def running_task(view: TaskView, arguments: bytes) -> TaskAnswer:
         id=task_id(view.job_id, view.index),
         job_id=view.job_id,
         name=view.name,
+        stage=view.stage or UNSET,
         state=view.state,
         reason=view.reason or None,
         attempt=view.number,
@@ -186,7 +201,12 @@ def running_task(view: TaskView, arguments: bytes) -> TaskAnswer:
 
 
 def finished_task(
-    job: JobId, name: str, specification: Specification, created_at: float, finished: Finished
+    job: JobId,
+    name: str,
+    specification: Specification,
+    created_at: float,
+    finished: Finished,
+    stage: str = "",
 ) -> TaskAnswer:
     ended = finished.ended
     started, over = iso_or_none(ended.started_at), iso(ended.ended_at)
@@ -199,6 +219,7 @@ def finished_task(
         id=task_id(job, ended.index),
         job_id=job,
         name=name,
+        stage=stage or UNSET,
         state=ended.state,
         reason=ended.reason or None,
         attempt=ended.number,
@@ -299,6 +320,7 @@ def job(view: JobView) -> JobAnswer:
         tasks=TaskCounts(
             view.tasks, view.queued, view.live, view.succeeded, view.failed, view.cancelled
         ),
+        stages=[StageAnswer(*astuple(stage)) for stage in view.stages] or UNSET,
         created_at=iso(view.created_at),
         finished_at=iso_or_none(view.ended_at),
     )

@@ -11,17 +11,20 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-BATCH_TASKS_MAX: Final = 10_000
+from mycel.core.stages import Policy
+
 _HUGE: Final = 1 << 62
 
-Amount = Annotated[float, Meta(ge=0, le=1e9)]
-Size = Annotated[int, Meta(ge=0, le=_HUGE)] | Annotated[str, Meta(min_length=1, max_length=40)]
+Amount = Annotated[float, Meta(gt=0, le=1e9)]
+Size = Annotated[int, Meta(ge=1, le=_HUGE)] | Annotated[str, Meta(min_length=1, max_length=40)]
 """Bytes, or a number with a unit such as "16GB"."""
 Name = Annotated[str, Meta(max_length=256)]
 Identifier = Annotated[str, Meta(min_length=1, max_length=1024)]
 Deadline = Annotated[float, Meta(gt=0, le=1e9)] | Annotated[str, Meta(min_length=1, max_length=40)]
 """Seconds from now, or a time such as "2030-01-31T12:00:00Z"."""
 Count = Annotated[int, Meta(ge=0, le=_HUGE)]
+Priority = Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
+Timeout = Annotated[float, Meta(gt=0, le=1e9)]
 
 
 class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,7 +34,7 @@ class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GpusBody(Body, frozen=True):
     count: Amount = 1.0
     model: Name = ""
-    memory: Size = 0
+    memory: Size | None = None
 
 
 class RequirementsBody(Body, frozen=True):
@@ -69,9 +72,9 @@ class TaskBody(Body, frozen=True):
     arguments: Raw | UnsetType = UNSET
     name: Name = ""
     requirements: RequirementsBody | None = None
-    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] = 0
+    priority: Priority = 0
     env: dict[Identifier, str] = {}
-    timeout: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    timeout: Timeout | None = None
     retry: RetryBody | None = None
     labels: dict[Identifier, Name] = {}
     deadline: Deadline | None = None
@@ -79,14 +82,44 @@ class TaskBody(Body, frozen=True):
     require_satisfiable: bool = False
 
 
-class JobBody(Body, frozen=True):
-    """`count` tasks alike, or one task for each element of `arguments`."""
+class OverrideBody(Body, frozen=True):
+    """Some tasks that differ: chosen by number (`tasks`) or by parameters (`where`)."""
 
-    task: TaskBody
-    id: str | None = None
-    name: Name = ""
+    tasks: list[Annotated[int, Meta(ge=0, le=_HUGE)]] | str | None = None
+    where: dict[Identifier, Any] | None = None
+    requirements: RequirementsBody | None = None
+    priority: Priority | None = None
+    env: dict[Identifier, str] = {}
+    timeout: Timeout | None = None
+    retry: RetryBody | None = None
+    labels: dict[Identifier, Name] = {}
+
+
+class TasksBody(Body, frozen=True, kw_only=True):
+    """How many tasks there are: `count` alike, or one for each element of `arguments`, each
+    combination of `matrix`, or each of `inputs`."""
+
     count: Count | None = None
     arguments: Raw | UnsetType = UNSET
+    matrix: dict[Identifier, Any] | None = None
+    inputs: list[Any] | None = None
+    overrides: list[OverrideBody] = []
+
+
+class StageBody(TasksBody, frozen=True, kw_only=True):
+    name: Identifier
+    task: TaskBody
+    needs: list[Identifier] = []
+    on_failure: Policy = Policy.FAIL
+
+
+class JobBody(TasksBody, frozen=True, kw_only=True):
+    """One task, several of a kind, or stages of them."""
+
+    task: TaskBody | None = None
+    stages: list[StageBody] = []
+    id: str | None = None
+    name: Name = ""
     closed: bool = True
 
 
@@ -94,6 +127,8 @@ class BatchBody(Body, frozen=True):
     batch: Annotated[int, Meta(ge=0, le=1_000_000_000)]
     count: Count | None = None
     arguments: Raw | UnsetType = UNSET
+    stage: Name = ""
+    """Which of the job's stages they belong to; the first one if it is not said."""
 
 
 class InputBody(Body, frozen=True):

@@ -10,18 +10,19 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from mycel.core.derivation import BATCH_TASKS_MAX
 from mycel.core.identifiers import JobId, is_job_id
 from mycel.core.jobs import Specification
 from mycel.core.resources import GpuRequirement, Pairs, Requirements
 from mycel.core.work import Retry, Work
 
 from .bodies import (
-    BATCH_TASKS_MAX,
     BatchBody,
     GpusBody,
     JobBody,
     RequirementsBody,
     TaskBody,
+    TasksBody,
     decode_input,
     decode_items,
 )
@@ -177,10 +178,6 @@ def _gpus(body: GpusBody | None, required: bool, path: str) -> GpuRequirement | 
         return GpuRequirement() if required else None
     if body.count > 1 and body.count != int(body.count):
         raise unprocessable("gpus are whole ones, or a fraction of one", f"{path}.count")
-    if body.count == 0:
-        if required:
-            raise unprocessable("gpu_required contradicts a count of 0", f"{path}.count")
-        return None
     return GpuRequirement(body.count, body.model, _size(body.memory, f"{path}.memory"))
 
 
@@ -192,9 +189,12 @@ def _size(size: int | str | None, path: str) -> int:
     from mycel.config.sizes import parse_size  # only where somebody writes a unit
 
     try:
-        return parse_size(size)
+        parsed = parse_size(size)
     except ValueError as error:
         raise unprocessable(str(error), path) from error
+    if parsed == 0:
+        raise unprocessable("nothing of a resource cannot be asked for: leave it out", path)
+    return parsed
 
 
 def _pairs(mapping: dict[str, str]) -> Pairs:
@@ -209,35 +209,44 @@ def _raw(value: Raw) -> bytes:
     return raw
 
 
-def single_batch(body: TaskBody) -> Batch:
+def single_batch(body: TaskBody, path: str = "$") -> Batch:
     """A task submitted alone is a job of one."""
     if body.arguments is UNSET:
         return Batch(1, b"")
-    return Batch(1, b"[" + _own_arguments(body, "$") + b"]")
+    return Batch(1, b"[" + own_arguments(body, path) + b"]")
 
 
 def job_batch(body: JobBody, bytes_max: int) -> Batch:
     """The first batch of a job; an open job may come without one."""
     if body.count is None and body.arguments is UNSET:
         if body.closed:
-            raise unprocessable("a job needs count or arguments, or closed: false", "$")
+            raise unprocessable(
+                "a job needs count, arguments, matrix, inputs or stages, or closed: false", "$"
+            )
         return Batch(0, b"")
-    if body.task.arguments is UNSET:
-        return _batch(body.count, body.arguments, body.task)
+    assert body.task is not None
+    return batch_of(body, body.task, "$", bytes_max)
+
+
+def batch_of(body: TasksBody, task: TaskBody, path: str, bytes_max: int) -> Batch:
+    if task.arguments is UNSET:
+        return _batch(body.count, body.arguments, task, path)
     if body.count is None:
-        raise unprocessable("arguments stand in the job or in its task, not in both", "$.task")
-    batch = _batch(body.count, UNSET, body.task)
-    own = _own_arguments(body.task, "$.task")
+        raise unprocessable(
+            "arguments stand in the job or in its task, not in both", f"{path}.task"
+        )
+    batch = _batch(body.count, UNSET, task, path)
+    own = own_arguments(task, f"{path}.task")
     if batch.count * (len(own) + 1) > bytes_max:
-        raise unprocessable("count times the arguments is too large", "$.task.arguments")
+        raise unprocessable("count times the arguments is too large", f"{path}.task.arguments")
     return Batch(batch.count, b"[" + b",".join([own] * batch.count) + b"]")
 
 
 def appended_batch(body: BatchBody) -> Batch:
-    return _batch(body.count, body.arguments, None)
+    return _batch(body.count, body.arguments, None, "$")
 
 
-def _own_arguments(body: TaskBody, path: str) -> bytes:
+def own_arguments(body: TaskBody, path: str) -> bytes:
     assert body.arguments is not UNSET
     _check_takes_arguments(body, path)
     raw = _raw(body.arguments)
@@ -253,17 +262,19 @@ def _check_takes_arguments(body: TaskBody, path: str) -> None:
         raise unprocessable("model tasks take input, not arguments", f"{path}.arguments")
 
 
-def _batch(count: int | None, arguments: Raw | UnsetType, task: TaskBody | None) -> Batch:
+def _batch(
+    count: int | None, arguments: Raw | UnsetType, task: TaskBody | None, path: str
+) -> Batch:
     if (count is None) == (arguments is UNSET):
-        raise unprocessable("give either count or arguments", "$")
+        raise unprocessable("give either count or arguments", path)
     raw = b""
     if arguments is not UNSET:
         if task is not None:
-            _check_takes_arguments(task, "$")
+            _check_takes_arguments(task, path)
         raw = _raw(arguments)
-        count = _count_of(raw)
+        count = _count_of(raw, path)
     assert count is not None
-    where = "$.arguments" if raw else "$.count"
+    where = f"{path}.arguments" if raw else f"{path}.count"
     if count == 0:
         raise unprocessable("a batch needs at least one task", where)
     if count > BATCH_TASKS_MAX:
@@ -275,16 +286,16 @@ def _batch(count: int | None, arguments: Raw | UnsetType, task: TaskBody | None)
     return Batch(count, raw)
 
 
-def _count_of(raw: bytes) -> int:
+def _count_of(raw: bytes, path: str) -> int:
     """How many argument sets these are; each is a list or an object."""
     if raw[:1] != b"[":
-        raise unprocessable("arguments are a list with one element per task", "$.arguments")
+        raise unprocessable("arguments are a list with one element per task", f"{path}.arguments")
     items = decode_items(raw)
     for place, item in enumerate(items):
         if bytes(item)[:1] not in _COLLECTIONS:
             raise unprocessable(
                 "each task's arguments are a list (positional) or an object (named)",
-                f"$.arguments[{place}]",
+                f"{path}.arguments[{place}]",
             )
     return len(items)
 

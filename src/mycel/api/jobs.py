@@ -7,16 +7,17 @@ import os
 import time
 from typing import Final
 
+import msgspec
 from blake3 import blake3
 
 from mycel.core.errors import NotFound
 from mycel.core.events import Append, CancelJob, CloseJob, Submit, WaitJob
-from mycel.core.identifiers import JobId, is_job_id, ulid
+from mycel.core.identifiers import JobId, RequestId, is_job_id, ulid
 from mycel.core.views import BatchView, JobView, SubmittedView
 from mycel.core.work import DEFAULT_USER
 from mycel.store.interface import JobRow
 
-from . import answers, conversion
+from . import answers, conversion, plans
 from .answers import BatchAnswer, JobAnswer, JobList, TaskCounts, iso, iso_or_none
 from .backend import Backend
 from .bodies import decode_batch, decode_job
@@ -52,28 +53,39 @@ def scoped_key(raw: bytes | None, route: str) -> str:
 
 
 async def submit(backend: Backend, raw: bytes, key: str, bytes_max: int) -> SubmittedView:
-    body = decode_job(raw)
-    specification = conversion.specification(body.task, "$.task")
-    batch = conversion.job_batch(body, bytes_max)
-    job = new_id() if body.id is None else conversion.job_id(body.id)
-    digest = digest_of(raw)
+    submit = await _submission(raw, key, bytes_max)
     return expect(
-        await backend.ask(
-            lambda request: Submit(
-                request=request,
-                job_id=job,
-                name=body.name or body.task.name,
-                user=DEFAULT_USER,
-                specification=specification,
-                count=batch.count,
-                arguments=batch.arguments,
-                close=body.closed,
-                idempotency_key=key,
-                body_digest=digest,
-                require_satisfiable=body.task.require_satisfiable,
-            )
-        ),
+        await backend.ask(lambda request: msgspec.structs.replace(submit, request=request)),
         SubmittedView,
+    )
+
+
+async def _submission(raw: bytes, key: str, bytes_max: int) -> Submit:
+    body = decode_job(raw)
+    if body.task is None and not body.stages:
+        raise unprocessable("a job needs task or stages", "$")
+    tasks = [body.task] if body.task is not None else [stage.task for stage in body.stages]
+    derived = None
+    if plans.is_simple(body):
+        specification = conversion.specification(tasks[0], "$.task")
+        batch = conversion.job_batch(body, bytes_max)
+    else:
+        # In a thread: a few megabytes of parameters take longer than others should wait.
+        derived = await asyncio.to_thread(plans.derived_from, body, bytes_max)
+        specification, batch = derived.groups[0][0], conversion.Batch(0, b"")
+    return Submit(
+        request=RequestId(0),
+        job_id=new_id() if body.id is None else conversion.job_id(body.id),
+        name=body.name or tasks[0].name,
+        user=DEFAULT_USER,
+        specification=specification,
+        count=batch.count,
+        arguments=batch.arguments,
+        close=body.closed,
+        idempotency_key=key,
+        body_digest=digest_of(raw),
+        require_satisfiable=any(task.require_satisfiable for task in tasks),
+        derived=derived,
     )
 
 
@@ -83,7 +95,9 @@ async def append(backend: Backend, text: str, raw: bytes) -> BatchAnswer:
     batch = conversion.appended_batch(body)
     view = expect(
         await backend.ask(
-            lambda request: Append(request, job, body.batch, batch.count, batch.arguments)
+            lambda request: Append(
+                request, job, body.batch, batch.count, batch.arguments, body.stage
+            )
         ),
         BatchView,
     )

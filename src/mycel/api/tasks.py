@@ -6,6 +6,8 @@ import asyncio
 from functools import partial
 from typing import Final, TypeVar
 
+import msgspec
+
 from mycel.core.errors import NotFound
 from mycel.core.events import (
     CancelTask,
@@ -56,7 +58,10 @@ async def read(backend: Backend, job: JobId, index: int) -> TaskAnswer:
     found = await backend.ask(lambda request: ReadTask(request, job, index))
     if isinstance(found, TaskView):
         arguments = b""
-        if found.specification.work.driver in ("python", "process"):
+        sweep = found.specification.sweep
+        if sweep is not None:
+            arguments = sweep.arguments(index)
+        elif found.specification.work.driver in ("python", "process"):
             arguments = await backend.read(lambda reader: reader.arguments(job, index))
         return answers.running_task(found, arguments)
     return await _finished(backend, expect(found, TaskIsOver))
@@ -65,7 +70,12 @@ async def read(backend: Backend, job: JobId, index: int) -> TaskAnswer:
 async def _finished(backend: Backend, over: TaskIsOver) -> TaskAnswer:
     job = over.job_id
     finished = await backend.read(lambda reader: _load(reader, job, over.index))
-    return answers.finished_task(job, over.name, over.specification, over.created_at, finished)
+    if over.specification.sweep is not None:
+        arguments = over.specification.sweep.arguments(over.index)
+        finished = msgspec.structs.replace(finished, arguments=arguments)
+    return answers.finished_task(
+        job, over.name, over.specification, over.created_at, finished, over.stage
+    )
 
 
 def _load(reader: Reader, job: JobId, index: int) -> Finished:
@@ -194,7 +204,7 @@ async def _window(
         ended = await backend.read(partial(_results, job=job, span=span))
         for finished in ended:
             tasks[finished.ended.index] = answers.finished_task(
-                job, view.name, span.specification, view.created_at, finished
+                job, view.name, span.specification, view.created_at, finished, span.stage
             )
     return [tasks[index] for index in sorted(tasks)], view.tasks
 

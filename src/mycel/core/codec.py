@@ -7,10 +7,12 @@ from typing import Final
 import msgspec
 
 from .jobs import Specification
+from .stages import Stage
 from .work import Shape
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _shapes: Final = msgspec.msgpack.Decoder(Shape)
+_stages: Final = msgspec.msgpack.Decoder(tuple[Stage, ...])
 _specifications: Final = msgspec.msgpack.Decoder(Specification)
 
 
@@ -20,6 +22,14 @@ def encode_shape(shape: Shape) -> bytes:
 
 def decode_shape(data: bytes) -> Shape:
     return _shapes.decode(data)
+
+
+def encode_stages(stages: tuple[Stage, ...]) -> bytes:
+    return _encoder.encode(stages) if stages else b""
+
+
+def decode_stages(data: bytes) -> tuple[Stage, ...]:
+    return _stages.decode(data) if data else ()
 
 
 def encode_specification(specification: Specification) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from .derivation import Derived
 from .identifiers import AttemptId, JobId, LaneId, PeerId, RequestId
 from .jobs import Specification
 from .journal import Restored
@@ -147,6 +148,10 @@ class Submit(Event, frozen=True):
     require_satisfiable: bool = False
     wait: bool = False
     """Answer with the task once it has ended; for a job of one task."""
+    derived: Derived | None = None
+    """Of a job with several groups or parts, instead of specification, count and arguments."""
+    dry_run: bool = False
+    """Change nothing, and answer with what would come of it."""
 
 
 class Append(Event, frozen=True):
@@ -155,6 +160,8 @@ class Append(Event, frozen=True):
     batch: int
     count: int
     arguments: bytes
+    stage: str = ""
+    """Which of the job's stages gets them; the first one if empty."""
 
 
 class CloseJob(Event, frozen=True):

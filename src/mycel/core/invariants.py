@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from . import bitmaps
+from .jobs import Job
 from .scheduler import Scheduler
 from .scheduler.state import State
-from .states import AttemptState, LeaseState, TaskState, WorkerState
+from .states import AttemptState, LeaseState, StageState, TaskState, WorkerState
 from .worker import WorkerMachine
 
 
@@ -58,12 +59,34 @@ def _check_queues(state: State) -> None:
 
 
 def _check_jobs(state: State) -> None:
+    held_back = 0
     for job in state.jobs.values():
+        if job.state is None:
+            held_back += _check_stages(job)
         ended = sum(bitmaps.count(block.ended) for block in job.blocks)
         assert job.ended == ended, "a job miscounts what has ended"
         out = sum(attempt.job is job for attempt in state.attempts.values())
         assert job.live == out, "a job miscounts what is out"
         assert (job.state is None) or job.is_through, "a job ended before its tasks"
+
+    assert state.held_back == held_back, "what waits for its stage is miscounted"
+
+
+def _check_stages(job: Job) -> int:
+    """How many of its tasks are held back."""
+    held_back = 0
+    for run in job.stages:
+        blocks = [block for block in job.blocks if block.stage is run]
+        assert run.blocks == blocks, "a stage has lost a block"
+        assert run.count == sum(block.count for block in blocks), "a stage miscounts its tasks"
+        ended = sum(bitmaps.count(block.ended) for block in blocks)
+        assert run.succeeded + run.failed + run.cancelled == ended, "a stage miscounts its ends"
+        if run.state in (StageState.STARTED, StageState.ENDED):
+            assert all(need.state is StageState.ENDED for need in run.needs), "a stage came early"
+        else:
+            assert not run.succeeded, "a task ran before its stage started"
+            held_back += sum(block.fresh for block in blocks)
+    return held_back
 
 
 def check_worker(worker: WorkerMachine) -> None:

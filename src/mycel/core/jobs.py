@@ -16,7 +16,9 @@ import msgspec
 from . import bitmaps
 from .identifiers import JobId, JobNumber
 from .resources import Requirements
-from .states import JobState, TaskState
+from .stages import Handed, Policy, StageRun
+from .states import JobState, StageState, TaskState
+from .sweeps import Sweep
 from .work import Retry, Shape, Work, shape_of
 
 TaskKey = NewType("TaskKey", int)
@@ -52,6 +54,8 @@ class Specification(msgspec.Struct, frozen=True, omit_defaults=True):
     """Unix time. What waits then fails, and nothing is tried again after it."""
     max_cost: float | None = None
     """Offers above it are not taken; the unit is the workers'."""
+    sweep: Sweep | None = None
+    """Where the tasks' arguments come from, if not from their blocks."""
 
 
 class Group:
@@ -86,10 +90,12 @@ class Block:
         "batch",
         "count",
         "cursor",
+        "digest",
         "ended",
         "first",
         "fresh",
         "group",
+        "handed",
         "job",
         "old",
         "owner_epoch",
@@ -117,8 +123,29 @@ class Block:
         self.ended = bitmaps.empty(count)
         self.old = False
         """It was there before this boot: its tasks may run somewhere already."""
+        self.digest = b""
+        self.handed: Handed | None = None
+        """What earlier stages gave it, once its own has started."""
         self._taken: bytearray | None = None
         self._items: list[msgspec.Raw] | None = None
+
+    @property
+    def stage(self) -> StageRun | None:
+        stages = self.job.stages
+        return stages[self.group.stage] if stages else None
+
+    @property
+    def is_held_back(self) -> bool:
+        """Its stage has not started: none of it is in a queue."""
+        stage = self.stage
+        return stage is not None and stage.state in (StageState.WAITING, StageState.SKIPPED)
+
+    @property
+    def work(self) -> Work:
+        """What its tasks run."""
+        if self.handed is not None:
+            return self.handed.work(self.group)
+        return self.group.specification.work
 
     def take(self, limit: int) -> Iterator[int]:
         """Hands out up to `limit` fresh tasks, by index, in order."""
@@ -151,13 +178,17 @@ class Block:
         self._taken = bytearray(ended)
         self.fresh = self.count - bitmaps.count(ended)
 
-    def argument(self, index: int) -> msgspec.Raw | None:
-        """The JSON of one task's arguments."""
-        if not self.arguments:
-            return None
-        if self._items is None:
-            self._items = _arguments_decoder.decode(self.arguments)
-        return self._items[index - self.first]
+    def argument(self, index: int) -> bytes:
+        """The JSON of one task's arguments; nothing if it has none."""
+        if self.arguments:
+            if self._items is None:
+                self._items = _arguments_decoder.decode(self.arguments)
+            found = bytes(self._items[index - self.first])
+        elif self.group.specification.sweep is not None:
+            found = self.group.specification.sweep.arguments(index)
+        else:
+            return b""
+        return found if self.handed is None else self.handed.arguments(found)
 
     @property
     def is_over(self) -> bool:
@@ -191,6 +222,7 @@ class Job:
         "live",
         "name",
         "number",
+        "stages",
         "state",
         "succeeded",
         "user",
@@ -210,6 +242,8 @@ class Job:
         self.name = name
         self.user = user
         self.groups = groups
+        self.stages: list[StageRun] = []
+        """None, unless the job is a graph of several."""
         self.created_at = created_at
         self.ended_at: float | None = None
         self.idempotency_key = ""
@@ -241,9 +275,11 @@ class Job:
         return self.closed and self.ended == self.count
 
     def final_state(self) -> JobState:
-        if self.failed:
+        ignored = [run for run in self.stages if run.stage.policy is Policy.IGNORE]
+        if self.failed > sum(run.failed for run in ignored):
             return JobState.FAILED
-        return JobState.CANCELLED if self.cancelled else JobState.SUCCEEDED
+        cancelled = self.cancelled > sum(run.cancelled for run in ignored)
+        return JobState.CANCELLED if cancelled else JobState.SUCCEEDED
 
     def append(
         self, group: int, batch: int, count: int, arguments: bytes, owner_epoch: int
@@ -251,6 +287,10 @@ class Job:
         block = Block(self, self.groups[group], batch, self.count, count, arguments, owner_epoch)
         self.blocks.append(block)
         self.count += count
+        if self.stages:
+            stage = self.stages[block.group.stage]
+            stage.blocks.append(block)
+            stage.count += count
         return block
 
     def block_of(self, index: int) -> Block | None:
@@ -277,6 +317,8 @@ class Job:
             self.failed += 1
         else:
             self.cancelled += 1
+        if self.stages:
+            self.stages[block.group.stage].count_end(state)
 
     def is_ended(self, block: Block, index: int) -> bool:
         return bitmaps.has(block.ended, index - block.first)

@@ -191,6 +191,15 @@ class StoredBlock(msgspec.Struct, frozen=True):
     cancelled: bytes
 
 
+class HandedResult(msgspec.Struct, frozen=True):
+    """What a task of a stage gave that other stages of its unfinished job ask for."""
+
+    job: JobNumber
+    index: int
+    value: bytes
+    stdout: bytes
+
+
 class Restored(msgspec.Struct, frozen=True):
     """All that a scheduler needs of its journal to go on."""
 
@@ -210,3 +219,5 @@ class Restored(msgspec.Struct, frozen=True):
     tasks_failed: int
     tasks_cancelled: int
     health: list[WorkerMeasured] = []
+    handed: list[HandedResult] = []
+    """By job and index; of a stage at most a little more than what may be handed on."""

@@ -7,6 +7,8 @@ raises `WrongStep`.
                  ▲                   │                    │
                  └──── give back ────┴────── retry ───────┘
 
+    stage     waiting ── start ──▶ started ──▶ ended      waiting ── skip ──▶ skipped
+
     lease     (scheduler)  asked ─▶ held ─▶ over        restored ─▶ held │ over
               (worker)     granted ─▶ draining ─▶ over
 """
@@ -235,6 +237,30 @@ WORKER: Final = Table[WorkerState, WorkerStep](
         (WorkerState.SUSPECT, WorkerStep.DIE): WorkerState.DEAD,
         (WorkerState.AWAY, WorkerStep.REGISTER): WorkerState.HEALTHY,
         (WorkerState.AWAY, WorkerStep.DIE): WorkerState.DEAD,
+    },
+)
+
+
+class StageState(StrEnum):
+    WAITING = "waiting"
+    STARTED = "started"
+    ENDED = "ended"
+    SKIPPED = "skipped"
+    """What it needs has failed: its tasks are cancelled."""
+
+
+class StageStep(StrEnum):
+    START = "start"
+    END = "end"
+    SKIP = "skip"
+
+
+STAGE: Final = Table[StageState, StageStep](
+    "stage",
+    {
+        (StageState.WAITING, StageStep.START): StageState.STARTED,
+        (StageState.WAITING, StageStep.SKIP): StageState.SKIPPED,
+        (StageState.STARTED, StageStep.END): StageState.ENDED,
     },
 )
 

@@ -30,6 +30,7 @@ class TaskView(msgspec.Struct, frozen=True):
     ended_attempts: list[AttemptEnded]
     next_try_at: float | None
     """Unix time, while it backs off."""
+    stage: str = ""
 
 
 class TaskIsOver(msgspec.Struct, frozen=True):
@@ -40,6 +41,7 @@ class TaskIsOver(msgspec.Struct, frozen=True):
     name: str
     specification: Specification
     created_at: float
+    stage: str = ""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -48,6 +50,7 @@ class Span(msgspec.Struct, frozen=True):
     first: int
     count: int
     specification: Specification
+    stage: str = ""
 
 
 class LiveTasks(msgspec.Struct, frozen=True):
@@ -57,6 +60,18 @@ class LiveTasks(msgspec.Struct, frozen=True):
     """Those that have not ended."""
     spans: list[Span]
     """All of them, by index."""
+
+
+class StageView(msgspec.Struct, frozen=True):
+    name: str
+    needs: list[str]
+    on_failure: str
+    state: str
+    """waiting, running, succeeded, failed, cancelled"""
+    tasks: int
+    succeeded: int
+    failed: int
+    cancelled: int
 
 
 class JobView(msgspec.Struct, frozen=True):
@@ -75,6 +90,7 @@ class JobView(msgspec.Struct, frozen=True):
     cancelled: int
     created_at: float
     ended_at: float | None
+    stages: list[StageView] = []
 
 
 class BatchView(msgspec.Struct, frozen=True):

@@ -1,17 +1,19 @@
 """How a task's arguments become part of its command.
 
-A list is appended. An object fills `{name}` in each word of the command: only names that the
-object has; every other brace is left as it is, so that `awk '{print $1}'` means what it says.
-A name that no word mentions changes nothing. Text is taken as it is, anything else as JSON.
+A list is appended. An object fills `${name}` and `{name}` in each word of the command, and
+`${name}` in the environment: only names that the object has; every other brace is left as it
+is, so that `awk '{print $1}'` means what it says. A name that no word mentions changes nothing.
+Text is taken as it is, anything else as JSON.
 """
 
 from __future__ import annotations
 
-import re
+from typing import Any
 
 import msgspec
 
-_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+from mycel.core.substitution import fill_text, fill_word, text_of
+from mycel.core.work import Work
 
 
 class BadArguments(Exception):
@@ -19,22 +21,28 @@ class BadArguments(Exception):
 
 
 def fill_command(command: tuple[str, ...], arguments: bytes) -> tuple[str, ...]:
+    given = _decoded(arguments)
+    if isinstance(given, list):
+        return (*command, *map(text_of, given))
+    return tuple(fill_word(word, given) for word in command)
+
+
+def fill_environment(work: Work, arguments: bytes) -> Work:
+    """The same work, with the environment that this task gets."""
+    if not arguments or not any("${" in value for _, value in work.env):
+        return work
+    given = _decoded(arguments)
+    if isinstance(given, list):
+        return work
+    env = tuple((name, fill_text(value, given)) for name, value in work.env)
+    return msgspec.structs.replace(work, env=env)
+
+
+def _decoded(arguments: bytes) -> list[Any] | dict[str, Any]:
     try:
         given = msgspec.json.decode(arguments)
     except msgspec.DecodeError as error:
         raise BadArguments(f"the arguments are not JSON: {error}") from error
-    if isinstance(given, list):
-        return (*command, *map(_text, given))
-    if not isinstance(given, dict):
-        raise BadArguments(f"arguments must be a list or an object, not {_text(given)[:80]!r}")
-    values = {name: _text(value) for name, value in given.items()}
-
-    def value_of(match: re.Match[str]) -> str:
-        return values.get(match[1], match[0])
-
-    # In one pass: a value that looks like a placeholder is not filled again.
-    return tuple(_PLACEHOLDER.sub(value_of, word) for word in command)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    if not isinstance(given, list | dict):
+        raise BadArguments(f"arguments must be a list or an object, not {text_of(given)[:80]!r}")
+    return given

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from mycel.core.identifiers import AttemptId, LaneId
+from mycel.core.work import Work
 
-from .arguments import BadArguments, fill_command
+from .arguments import BadArguments, fill_command, fill_environment
 from .environment import inherited_environment
 from .helper_client import Helper
 from .helper_messages import (
@@ -71,8 +72,9 @@ class ProcessDriver:
         if self._helper.lost:
             self._refuse([_lost(run.attempt) for run in runs])
             return
-        for (work, job_id), alike in itertools.groupby(runs, lambda run: (run.work, run.job_id)):
-            prepared = [run for run in map(self._prepared, alike) if run is not None]
+        ready = [one for one in map(self._prepared, runs) if one is not None]
+        for (work, job_id), alike in itertools.groupby(ready, lambda one: one[:2]):
+            prepared = [run for _, _, run in alike]
             if prepared:
                 self._outstanding.update(AttemptId(run.attempt) for run in prepared)
                 self._none_left.clear()
@@ -101,10 +103,12 @@ class ProcessDriver:
         if known:
             post(known)
 
-    def _prepared(self, run: Run) -> ProcessRun | None:
+    def _prepared(self, run: Run) -> tuple[Work, str, ProcessRun] | None:
         command: tuple[str, ...] = ()
+        work = run.work
         if run.arguments:
             try:
+                work = fill_environment(work, run.arguments)
                 command = fill_command(run.work.command, run.arguments)
             except BadArguments as error:
                 now = clock()
@@ -116,7 +120,7 @@ class ProcessDriver:
                     ]
                 )
                 return None
-        return ProcessRun(run.attempt, run.number, run.task_id, command)
+        return work, run.job_id, ProcessRun(run.attempt, run.number, run.task_id, command)
 
     def _refuse(self, finished: list[Finished]) -> None:
         if not self._refused:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +29,7 @@ from mycel.core.journal import (
 )
 
 from .errors import AlreadyEnded, AttemptOutdated, OwnershipLost, RuleBroken
+from .handing import handed_results
 from .interface import Result
 
 STATES: Final = ("succeeded", "failed", "cancelled")
@@ -113,10 +114,13 @@ class MemoryBook:
     def restored(self) -> Restored:
         jobs = [self.jobs[number] for number in sorted(self.jobs)]
         blocks = sorted((block for job in jobs for block in job.blocks), key=lambda b: b.number)
+        stored = [StoredJob(job.opened, job.closed, job.state, job.ended_at) for job in jobs]
+        groups = [group for job in jobs for group in job.groups]
+        stored_blocks = [block.stored() for block in blocks]
         return Restored(
-            jobs=[StoredJob(job.opened, job.closed, job.state, job.ended_at) for job in jobs],
-            groups=[group for job in jobs for group in job.groups],
-            blocks=[block.stored() for block in blocks],
+            jobs=stored,
+            groups=groups,
+            blocks=stored_blocks,
             ended_attempts=[
                 attempt
                 for job in jobs
@@ -130,7 +134,16 @@ class MemoryBook:
             tasks_failed=self.totals["failed"],
             tasks_cancelled=self.totals["cancelled"],
             health=[self.health[worker] for worker in sorted(self.health)],
+            handed=handed_results(stored, groups, stored_blocks, self._values),
         )
+
+    def _values(
+        self, number: JobNumber, first: int, end: int
+    ) -> Iterator[tuple[int, bytes, bytes]]:
+        results = self.jobs[number].by_index
+        for index in range(first, end):
+            if index in results and results[index].ended.state == "succeeded":
+                yield index, results[index].ended.value, results[index].ended.stdout
 
     def _job(self, number: JobNumber) -> BookJob:
         job = self.jobs.get(number)

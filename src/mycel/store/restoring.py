@@ -11,6 +11,7 @@ import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -27,6 +28,8 @@ from mycel.core.journal import (
     StoredJob,
     WorkerMeasured,
 )
+
+from .handing import handed_results
 
 # Arguments of a block whose tasks are all terminal are of no use to a scheduler, and may be
 # megabytes: they stay on disk, where `Reader.arguments` finds them.
@@ -73,10 +76,11 @@ FROM meta
 def restore(connection: sqlite3.Connection) -> Restored:
     with _without_collections():
         totals = connection.execute(_TOTALS).fetchone()
+        jobs, groups, blocks = _jobs(connection), _groups(connection), _blocks(connection)
         return Restored(
-            jobs=_jobs(connection),
-            groups=_groups(connection),
-            blocks=_blocks(connection),
+            jobs=jobs,
+            groups=groups,
+            blocks=blocks,
             ended_attempts=_attempts(connection),
             leases=_leases(connection),
             last_job=totals[3],
@@ -84,6 +88,7 @@ def restore(connection: sqlite3.Connection) -> Restored:
             tasks_failed=totals[0],
             tasks_cancelled=totals[1],
             health=_health(connection),
+            handed=handed_results(jobs, groups, blocks, partial(_values, connection)),
         )
 
 
@@ -180,6 +185,15 @@ def _without(bits: bytes, *others: bytes) -> bytes:
     for other in others:
         value &= ~int.from_bytes(other, "little")
     return value.to_bytes(len(bits), "little")
+
+
+def _values(
+    connection: sqlite3.Connection, job: JobNumber, first: int, end: int
+) -> Iterator[tuple[int, bytes, bytes]]:
+    query = """SELECT task_index, value, stdout FROM results INDEXED BY results_by_task
+        WHERE job = ? AND task_index >= ? AND task_index < ? AND state = 'succeeded'
+        ORDER BY task_index"""
+    yield from connection.execute(query, (job, first, end))
 
 
 def _attempts(connection: sqlite3.Connection) -> list[AttemptEnded]:

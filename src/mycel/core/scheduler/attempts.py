@@ -22,6 +22,7 @@ from mycel.core.messages import (
 )
 from mycel.core.queue import ShapeQueue, Waiting
 from mycel.core.retry import Cause, delay_seconds, is_poison, is_retried
+from mycel.core.stages import handed_value
 from mycel.core.states import (
     TASK,
     AttemptState,
@@ -197,12 +198,14 @@ class Attempts:
         self._state.send(attempt.worker.peer, Kill([attempt.id]))
         self._remove(attempt, AttemptStep.LOSE, TaskStep.RETRY, now)
 
-    def cancel(self, key: TaskKey, block: Block, index: int, reason: str, now: float) -> None:
+    def cancel(
+        self, key: TaskKey, block: Block, index: int, reason: str, now: float, error: str = ""
+    ) -> None:
         """Commits at once and fences the attempt; the kill follows."""
         state = self._state
         attempt = state.current.get(key)
         if attempt is None:
-            self._end_waiting(key, block, index, TaskStep.CANCEL, reason, "", now)
+            self._end_waiting(key, block, index, TaskStep.CANCEL, reason, error, now)
             return
         state.send(attempt.worker.peer, Kill([attempt.id]))
         self._remove(attempt, AttemptStep.CANCEL, TaskStep.CANCEL, now)
@@ -225,7 +228,7 @@ class Attempts:
         now: float,
     ) -> None:
         state = self._state
-        taken = state.backoff.remove(key) or self._queue(block).take_one(block, index)
+        taken = state.backoff.remove(key) or self._take_from_queue(block, index)
         assert taken, "a task that is neither out nor ended must wait somewhere"
         task_state = TASK[TaskState.QUEUED, step]
         ended = TaskEnded(
@@ -248,6 +251,12 @@ class Attempts:
             ended_at=state.unix(now),
         )
         self._close_task(block, index, key, ended, task_state, now)
+
+    def _take_from_queue(self, block: Block, index: int) -> bool:
+        if block.is_held_back:
+            self._state.held_back -= 1
+            return block.take_one(index)
+        return self._queue(block).take_one(block, index)
 
     # The ends
 
@@ -291,6 +300,11 @@ class Attempts:
     ) -> None:
         state, job = self._state, block.job
         job.end_task(block, index, task_state)
+        if job.stages:
+            stage = job.stages[block.group.stage]
+            if stage.stage.hands_on and task_state is TaskState.SUCCEEDED:
+                stage.keep(index, handed_value(ended.value, ended.stdout))
+            state.staged[job.number] = job
         if task_state is TaskState.SUCCEEDED:
             state.succeeded += 1
         elif task_state is TaskState.FAILED:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from mycel.core.codec import encode_specification
+from mycel.core.codec import encode_specification, encode_stages
 from mycel.core.errors import Conflict, NotFound, Refusal, TooMany, Unprocessable
 from mycel.core.events import (
     Append,
@@ -20,16 +20,17 @@ from mycel.core.events import (
     WaitTask,
 )
 from mycel.core.identifiers import JobId, JobNumber, RequestId, task_id
-from mycel.core.jobs import Block, Job, Specification, TaskKey, task_key
-from mycel.core.journal import BlockAppended, JobClosed, JobOpened
+from mycel.core.jobs import Block, Group, Job, Specification, TaskKey, task_key
+from mycel.core.journal import BlockAppended, GroupAdded, JobClosed, JobOpened
 from mycel.core.matching import obstacle
+from mycel.core.stages import runs_of
 from mycel.core.states import JobState
 from mycel.core.views import BatchView, SubmittedView
-from mycel.core.work import shape_of
 
 from .attempts import Attempts
 from .calling import Calling
 from .deadlines import Deadlines
+from .staging import Staging
 from .state import State
 from .views import job_view, over
 
@@ -41,12 +42,18 @@ CANCEL_CHUNK = 500
 
 class Clients:
     def __init__(
-        self, state: State, attempts: Attempts, deadlines: Deadlines, calling: Calling
+        self,
+        state: State,
+        attempts: Attempts,
+        deadlines: Deadlines,
+        calling: Calling,
+        staging: Staging,
     ) -> None:
         self._state = state
         self._attempts = attempts
         self._deadlines = deadlines
         self._calling = calling
+        self._staging = staging
         self._cancelling: deque[tuple[Job, int, RequestId]] = deque()
 
     # Jobs
@@ -65,7 +72,10 @@ class Clients:
             state.reply(event.request, refusal)
             return
         job = self._open(event, now)
-        if event.count:
+        if event.derived is not None:
+            for part in event.derived.parts:
+                self._append(job, part.group, part.count, part.arguments, now)
+        elif event.count:
             self._append(job, 0, event.count, event.arguments, now)
         if event.close:
             self._close(job, now)
@@ -87,22 +97,22 @@ class Clients:
 
     def _refusal(self, event: Submit, now: float) -> Refusal | None:
         if event.require_satisfiable:
-            specification = event.specification
-            shape = shape_of(
-                specification.work, specification.requirements, event.user, specification.priority
-            )
             workers, known = self._state.workers.values(), self._state.known
-            if not (
-                any(obstacle(shape, worker.capabilities) is None for worker in workers)
-                or known.suits_some(shape)
-            ):
-                return Unprocessable(
-                    f"none of the {len(workers) + len(known)} known workers can run it; without "
-                    "require_satisfiable it would wait for one that can"
-                )
-        deadline_at = event.specification.deadline_at
-        if deadline_at is not None and deadline_at <= self._state.unix(now):
+            for specification, _ in _groups_in(event):
+                shape = Group.of(specification, event.user).shape
+                if not (
+                    any(obstacle(shape, worker.capabilities) is None for worker in workers)
+                    or known.suits_some(shape)
+                ):
+                    return Unprocessable(
+                        f"none of the {len(workers) + len(known)} known workers can run it; "
+                        "without require_satisfiable it would wait for one that can"
+                    )
+        deadlines = (specification.deadline_at for specification, _ in _groups_in(event))
+        if any(at is not None and at <= self._state.unix(now) for at in deadlines):
             return Unprocessable("its deadline has passed already")
+        if event.derived is not None:
+            return self._too_long_a_queue(event.derived.count)
         return self._too_many(event.count)
 
     def _too_many(self, count: int) -> Refusal | None:
@@ -112,6 +122,10 @@ class Clients:
                 f"a batch of {count} tasks is over the limit of {settings.max_batch_tasks}; "
                 "open the job, append batches, close it"
             )
+        return self._too_long_a_queue(count)
+
+    def _too_long_a_queue(self, count: int) -> Refusal | None:
+        settings = self._state.settings
         if self._state.queued + count > settings.max_queued_tasks:
             return TooMany(f"the queue is full ({settings.max_queued_tasks} tasks)", 5)
         return None
@@ -120,10 +134,14 @@ class Clients:
         state = self._state
         state.last_job += 1
         number = JobNumber(state.last_job)
-        specification = self._with_timeout(event.specification)
-        group = state.group_of(specification, event.user)
+        groups = tuple(
+            state.group_of(self._with_timeout(specification), event.user, stage)
+            for specification, stage in _groups_in(event)
+        )
         created_at = state.unix(now)
-        job = Job(number, event.job_id, event.name, event.user, (group,), created_at)
+        job = Job(number, event.job_id, event.name, event.user, groups, created_at)
+        stages = () if event.derived is None else event.derived.stages
+        job.stages = runs_of(stages)
         job.idempotency_key = event.idempotency_key
         job.body_digest = event.body_digest
         self.remember(job)
@@ -132,14 +150,18 @@ class Clients:
             event.job_id,
             event.name,
             event.user,
-            encode_specification(specification),
+            encode_specification(groups[0].specification),
             created_at,
             event.idempotency_key,
             event.body_digest,
+            encode_stages(stages),
         )
         state.record(opened)
         self._deadlines.watch(job, now)
         state.tell("job.submitted", now, job, name=job.name)
+        for place, group in enumerate(groups[1:], 1):
+            encoded = encode_specification(group.specification)
+            state.record(GroupAdded(number, place, group.stage, encoded))
         return job
 
     def remember(self, job: Job) -> None:
@@ -159,9 +181,18 @@ class Clients:
         work = msgspec.structs.replace(work, timeout_seconds=default)
         return msgspec.structs.replace(specification, work=work)
 
-    def _append(self, job: Job, group: int, count: int, arguments: bytes, now: float) -> Block:
+    def _append(
+        self,
+        job: Job,
+        group: int,
+        count: int,
+        arguments: bytes,
+        now: float,
+        digest: bytes = b"",
+    ) -> Block:
         state = self._state
         block = job.append(group, len(job.blocks), count, arguments, state.owner_epoch)
+        block.digest = digest
         appended_at = state.unix(now)
         state.record(
             BlockAppended(
@@ -173,18 +204,19 @@ class Clients:
                 block.owner_epoch,
                 appended_at,
                 group,
+                digest,
             )
         )
         self._calling.work_comes(now)
         state.tell("task.queued", now, job, first=block.first, count=count)
-        queue = state.queue_of(block.group.shape)
-        queue.add_block(block)
-        state.touch(queue)
+        self._staging.take_in(block)
         return block
 
     def _close(self, job: Job, now: float) -> None:
         job.closed = True
         self._state.record(JobClosed(job.number))
+        if job.stages:
+            self._state.staged[job.number] = job
         if job.is_through:
             # With no task's end to ride on, whoever listens would not hear of it.
             self._attempts.end_job(job, now)
@@ -195,18 +227,20 @@ class Clients:
         job = self._job(event.request, event.job_id)
         if job is None:
             return
-        answer = self._append_answer(job, event, now)
+        digest = state.digest(b"%d %s " % (event.count, event.stage.encode()) + event.arguments)
+        answer = self._append_answer(job, event, digest, now)
         if answer is None:
-            block = self._append(job, 0, event.count, event.arguments, now)
+            group = _group_of_stage(job, event.stage)
+            assert group is not None, "the answer to an unknown stage is a refusal"
+            block = self._append(job, group, event.count, event.arguments, now, digest)
             answer = BatchView(job.id, block.batch, block.first, block.count, again=False)
         state.reply(event.request, answer)
 
-    def _append_answer(self, job: Job, event: Append, now: float) -> object | None:
+    def _append_answer(self, job: Job, event: Append, digest: bytes, now: float) -> object | None:
         """What to answer without taking the batch in; None if it is to be taken in."""
         if 0 <= event.batch < len(job.blocks):
             block = job.blocks[event.batch]
-            same = block.arguments == event.arguments or block.is_over
-            if block.count == event.count and same:
+            if block.digest == digest:
                 return BatchView(job.id, block.batch, block.first, block.count, again=True)
             return Conflict(f"batch {event.batch} of job {job.id} came before with other tasks")
         if event.batch != len(job.blocks):
@@ -217,6 +251,9 @@ class Clients:
             return Conflict(f"the deadline of job {job.id} has passed: it takes no further batches")
         if event.count < 1:
             return Unprocessable("a batch needs at least one task")
+        if _group_of_stage(job, event.stage) is None:
+            known = ", ".join(repr(run.name) for run in job.stages) or "none"
+            return Unprocessable(f"the job has no stage {event.stage!r}; its stages: {known}")
         return self._too_many(event.count)
 
     def close(self, event: CloseJob, now: float) -> None:
@@ -323,6 +360,21 @@ class Clients:
             self._state.reply(request, NotFound(f"there is no task {task_id(job_id, index)}"))
             return None
         return job, block, task_key(job.number, index)
+
+
+def _groups_in(event: Submit) -> tuple[tuple[Specification, int], ...]:
+    """The specification of each group, and its stage."""
+    return ((event.specification, 0),) if event.derived is None else event.derived.groups
+
+
+def _group_of_stage(job: Job, stage: str) -> int | None:
+    """The first group of the stage of this name, or of the first stage."""
+    if not stage:
+        return 0
+    for place, group in enumerate(job.groups):
+        if job.stages and job.stages[group.stage].name == stage:
+            return place
+    return None
 
 
 def _drop_waiter(waiters: dict[Key, list[RequestId]], request: RequestId) -> None:

@@ -35,6 +35,7 @@ from .presence import Presence
 from .restoring import Restoring
 from .retention import Retention
 from .sending import Sending
+from .staging import Staging
 from .state import State
 from .tables import Lease, Worker
 from .views import Views
@@ -61,10 +62,14 @@ class Scheduler:
         self._presence = Presence(
             self.state, self._attempts, self._leasing, self._measuring, self._calling
         )
-        self._clients = Clients(self.state, self._attempts, self._deadlines, self._calling)
+        self._staging = Staging(self.state, self._attempts)
+        self._clients = Clients(
+            self.state, self._attempts, self._deadlines, self._calling, self._staging
+        )
         self._restoring = Restoring(
             self.state,
             self._clients,
+            self._staging,
             self._leasing,
             self._presence,
             self._measuring,
@@ -148,7 +153,7 @@ class Scheduler:
     @property
     def wake_at(self) -> float | None:
         """When `Tick` is due; nothing happens by the clock alone before that."""
-        if self._clients.has_more:
+        if self._clients.has_more or self._staging.has_more:
             return self._now
         moments = [self.state.timers.wake_at, self.state.backoff.next_due]
         return min((moment for moment in moments if moment is not None), default=None)
@@ -156,6 +161,8 @@ class Scheduler:
     def handle(self, event: Event, now: float) -> list[Effect]:
         self._now = now
         self._handlers[type(event)](event, now)
+        if self.state.staged:
+            self._staging.look(now)
         self._look_at_dirty(now)
         if self._calling.has_new_links:
             self._calling.part_from_idle(now)
@@ -224,6 +231,7 @@ class Scheduler:
 
     def _tick(self, event: events.Tick, now: float) -> None:
         self._clients.go_on(now)
+        self._staging.go_on(now)
         self._attempts.backed_off(now)
         for kind, key in self.state.timers.take_due(now):
             self._timers[kind](key, now)

@@ -8,11 +8,12 @@ tasks of the lease's shape wait. New tasks do not.
 from __future__ import annotations
 
 from mycel.core import bitmaps
-from mycel.core.codec import decode_shape, decode_specification
+from mycel.core.codec import decode_shape, decode_specification, decode_stages
 from mycel.core.events import Restart
 from mycel.core.identifiers import JobNumber
 from mycel.core.jobs import Group, Job, task_key
-from mycel.core.journal import GroupAdded, Restored, StoredBlock, StoredJob
+from mycel.core.journal import GroupAdded, HandedResult, Restored, StoredBlock, StoredJob
+from mycel.core.stages import StageRun, handed_value, runs_of
 from mycel.core.states import JobState, LeaseState, WorkerState
 
 from .clients import Clients
@@ -20,6 +21,7 @@ from .deadlines import Deadlines
 from .leasing import Leasing
 from .measuring import Measuring
 from .presence import Presence
+from .staging import Staging
 from .state import State
 from .tables import Lease
 
@@ -29,6 +31,7 @@ class Restoring:
         self,
         state: State,
         clients: Clients,
+        staging: Staging,
         leasing: Leasing,
         presence: Presence,
         measuring: Measuring,
@@ -38,6 +41,7 @@ class Restoring:
         self._measuring = measuring
         self._deadlines = deadlines
         self._clients = clients
+        self._staging = staging
         self._leasing = leasing
         self._presence = presence
 
@@ -74,15 +78,15 @@ class Restoring:
             self._clients.remember(_job_from(stored, groups))
         for stored_block in restored.blocks:
             _restore_block(state.jobs[stored_block.appended.job], stored_block)
+        for handed in restored.handed:
+            _restore_result(state.jobs[handed.job], handed)
         for job in state.jobs.values():
             if job.state is not None:
                 state.has_ended(job)
                 continue
             for block in job.blocks:
                 block.old = True
-                queue = state.queue_of(block.group.shape)
-                queue.add_block(block)
-                state.touch(queue)
+                self._staging.take_in(block)
         for ended in restored.ended_attempts:
             key = task_key(ended.job, ended.index)
             state.histories.setdefault(key, []).append(ended)
@@ -109,6 +113,7 @@ def _job_from(stored: StoredJob, groups: tuple[Group, ...]) -> Job:
     job = Job(opened.job, opened.id, opened.name, opened.user, groups, opened.created_at)
     job.idempotency_key = opened.idempotency_key
     job.body_digest = opened.body_digest
+    job.stages = runs_of(decode_stages(opened.stages))
     job.closed = stored.closed
     job.state = JobState(stored.state) if stored.state else None
     job.ended_at = stored.ended_at
@@ -126,6 +131,16 @@ def _restore_block(job: Job, stored: StoredBlock) -> None:
     )
     assert block.first == appended.first, "the blocks of a job have no gaps"
     block.restore_ended(bitmaps.union(stored.succeeded, stored.failed, stored.cancelled))
-    job.succeeded += bitmaps.count(stored.succeeded)
-    job.failed += bitmaps.count(stored.failed)
-    job.cancelled += bitmaps.count(stored.cancelled)
+    block.digest = appended.digest
+    counted: list[Job | StageRun] = [job] if block.stage is None else [job, block.stage]
+    for counts in counted:
+        counts.succeeded += bitmaps.count(stored.succeeded)
+        counts.failed += bitmaps.count(stored.failed)
+        counts.cancelled += bitmaps.count(stored.cancelled)
+
+
+def _restore_result(job: Job, handed: HandedResult) -> None:
+    block = job.block_of(handed.index)
+    assert block is not None
+    assert block.stage is not None
+    block.stage.keep(handed.index, handed_value(handed.value, handed.stdout))

@@ -76,8 +76,7 @@ class Sending:
         part: list[tuple[Block, int, bytes]] = []
         size = 0
         for block, index in tasks:
-            argument = block.argument(index)
-            encoded = b"" if argument is None else bytes(argument)
+            encoded = block.argument(index)
             size += len(encoded)
             if part and size > MESSAGE_BYTES:
                 self._send_part(lease, part, now)
@@ -121,5 +120,4 @@ class Sending:
 
     def _empty_bundle(self, first: AttemptId, block: Block) -> Bundle:
         job = block.job
-        work = block.group.specification.work
-        return Bundle(first, job.number, job.id, block.owner_epoch, work, [], [], [])
+        return Bundle(first, job.number, job.id, block.owner_epoch, block.work, [], [], [])

@@ -99,6 +99,10 @@ class State:
         self.selection_seconds: list[float] = []
         self.latency_seconds: list[float] = []
 
+        self.held_back = 0
+        """Tasks of stages that have not started."""
+        self.staged: dict[JobNumber, Job] = {}
+        """Jobs whose stages may have something to do: they are looked at once per event."""
         self.dirty: dict[Shape, ShapeQueue] = {}
         """Shapes whose tasks or leases have changed: they are looked at once per event."""
         self._groups: dict[tuple[Specification, str, int], Group] = {}
@@ -222,4 +226,5 @@ class State:
 
     @property
     def queued(self) -> int:
-        return sum(queue.all_waiting for queue in self.queues.values()) + len(self.backoff)
+        waiting = sum(queue.all_waiting for queue in self.queues.values())
+        return waiting + len(self.backoff) + self.held_back

@@ -18,7 +18,8 @@ from mycel.core.identifiers import JobId, task_id
 from mycel.core.jobs import Block, Job, TaskKey, task_key
 from mycel.core.matching import all_obstacles, has_room, obstacle
 from mycel.core.resources import Free
-from mycel.core.states import TaskState, WorkerState
+from mycel.core.stages import StageRun
+from mycel.core.states import StageState, TaskState, WorkerState
 from mycel.core.views import (
     Explanation,
     Fact,
@@ -27,6 +28,7 @@ from mycel.core.views import (
     LiveTasks,
     Obstacle,
     Span,
+    StageView,
     TaskIsOver,
     TaskView,
     WorkerView,
@@ -59,11 +61,54 @@ def job_view(job: Job) -> JobView:
         cancelled=job.cancelled,
         created_at=job.created_at,
         ended_at=job.ended_at,
+        stages=[_stage_view(run) for run in job.stages],
     )
 
 
+def _stage_view(run: StageRun) -> StageView:
+    state = run.state.value
+    if run.count and run.all_ended:
+        state = "failed" if run.failed else "cancelled" if run.cancelled else "succeeded"
+    elif run.state is StageState.STARTED:
+        state = "running"
+    elif run.state is StageState.ENDED:
+        state = "succeeded"
+    elif run.state is StageState.SKIPPED:
+        state = "cancelled"
+    return StageView(
+        name=run.name,
+        needs=[need.name for need in run.needs],
+        on_failure=run.stage.policy.value,
+        state=state,
+        tasks=run.count,
+        succeeded=run.succeeded,
+        failed=run.failed,
+        cancelled=run.cancelled,
+    )
+
+
+def stage_name(block: Block) -> str:
+    return "" if block.stage is None else block.stage.name
+
+
 def over(job: Job, block: Block, index: int) -> TaskIsOver:
-    return TaskIsOver(job.id, index, job.name, block.group.specification, job.created_at)
+    specification = block.group.specification
+    return TaskIsOver(job.id, index, job.name, specification, job.created_at, stage_name(block))
+
+
+def _awaited(block: Block) -> str:
+    """What a task of a stage that has not started waits for."""
+    run = block.stage
+    assert run is not None
+    waiting = [need for need in run.needs if need.state is not StageState.ENDED]
+    if run.state is StageState.SKIPPED or not waiting:
+        return f"it is about to be cancelled: {run.skip_reason}"
+    parts = [
+        f"{need.name!r} ({need.succeeded + need.failed + need.cancelled} of {need.count} ended)"
+        for need in waiting
+    ]
+    open_job = "" if block.job.closed else "; its job still takes batches"
+    return f"stage {run.name!r} waits for {', '.join(parts)}{open_job}"
 
 
 class Views:
@@ -113,7 +158,9 @@ class Views:
             block = job.block_of(first)
             assert block is not None, "the blocks of a job have no gaps"
             end = min(last, block.first + block.count)
-            found.spans.append(Span(first, end - first, block.group.specification))
+            found.spans.append(
+                Span(first, end - first, block.group.specification, stage_name(block))
+            )
             found.tasks.extend(
                 self._task_view(job, block, index, now)
                 for index in range(first, end)
@@ -140,7 +187,7 @@ class Views:
             user=job.user,
             specification=block.group.specification,
             state=TaskState.QUEUED.value if attempt is None else attempt.task_state.value,
-            reason="" if attempt is not None else self._reason(block.group.shape, key, now),
+            reason="" if attempt is not None else self._reason(block, key),
             number=1 + state.counted(key) if attempt is None else attempt.number,
             worker=None if attempt is None else attempt.worker.peer,
             worker_name="" if attempt is None else attempt.worker.name,
@@ -148,10 +195,13 @@ class Views:
             started_at=None if started_at is None else state.unix(started_at),
             ended_attempts=list(state.histories.get(key, ())),
             next_try_at=None if due_at is None else state.unix(due_at),
+            stage=stage_name(block),
         )
 
-    def _reason(self, shape: Shape, key: TaskKey, now: float) -> str:
-        state = self._state
+    def _reason(self, block: Block, key: TaskKey) -> str:
+        state, shape = self._state, block.group.shape
+        if block.is_held_back:
+            return "dependency"
         if key in state.backoff:
             return "backoff"
         limit = state.settings.max_concurrent_tasks
@@ -178,6 +228,11 @@ class Views:
         if view.state != TaskState.QUEUED:
             summary = f"it is {view.state} on {view.worker_name or view.worker}"
             return self._explanation(job, event.index, view.state, "", summary, [], None, None)
+        if block.is_held_back:
+            summary = _awaited(block)
+            return self._explanation(
+                job, event.index, view.state, view.reason, summary, [], None, None
+            )
         shape = block.group.shape
         obstacles = self._obstacles(shape)
         due_at = self._state.backoff.due_at(task_key(job.number, event.index))
