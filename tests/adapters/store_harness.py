@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from mycel.core.codec import encode_stages
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId
 from mycel.core.journal import (
     AttemptEnded,
@@ -20,6 +21,7 @@ from mycel.core.journal import (
     LeaseGranted,
     TaskEnded,
 )
+from mycel.core.stages import Stage
 from mycel.store.interface import Done, Journal, Reader
 from mycel.store.memory import MemoryStore
 from mycel.store.pace import Pace
@@ -148,12 +150,14 @@ def opened(number: int = 1) -> JobOpened:
         created_at=1000.5 + number,
         idempotency_key=f"key {number}",
         body_digest=b"\x00\xff" * 16,
-        stages=b"stages\x00" if number % 2 else b"",
+        stages=encode_stages((Stage("first", hands_on=True), Stage("next", needs=(0,))))
+        if number % 2
+        else b"",
     )
 
 
 def group(number: int = 1, place: int = 1) -> GroupAdded:
-    return GroupAdded(JobNumber(number), place, 2, b"\x00specification")
+    return GroupAdded(JobNumber(number), place, place % 2, b"\x00specification")
 
 
 def block(

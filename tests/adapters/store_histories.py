@@ -15,6 +15,7 @@ from mycel.core.journal import (
     BlockAppended,
     Entry,
     GroupAdded,
+    HandedResult,
     JobClosed,
     JobEnded,
     JobOpened,
@@ -198,6 +199,7 @@ def expected_after(groups: Sequence[Sequence[Entry]]) -> Restored:
         blocks=[_stored(appended, ended) for appended in blocks],
         ended_attempts=sorted(attempts, key=lambda e: (e.job, e.index, e.attempt)),
         leases=_leases(entries),
+        handed=_handed(entries, {job.job for job in jobs if job.stages and job.job not in ends}),
         last_job=max((e.job for e in entries if isinstance(e, JobOpened)), default=0),
         tasks_succeeded=sum(e.state == "succeeded" for e in ended),
         tasks_failed=sum(e.state == "failed" for e in ended),
@@ -230,6 +232,25 @@ def _stored(appended: BlockAppended, ended: list[TaskEnded]) -> StoredBlock:
         appended.digest,
     )
     return StoredBlock(kept, *bitmaps)
+
+
+def _handed(entries: list[Entry], unfinished: set[JobNumber]) -> list[HandedResult]:
+    """The results of each unfinished job's first stage, which has the groups with even numbers
+    and those that nobody has added."""
+    added = {(e.job, e.group) for e in entries if isinstance(e, GroupAdded)}
+    found = []
+    for entry in entries:
+        if isinstance(entry, TaskEnded) and entry.state == "succeeded" and entry.job in unfinished:
+            [appended] = [
+                e
+                for e in entries
+                if isinstance(e, BlockAppended)
+                and e.job == entry.job
+                and e.first <= entry.index < e.first + e.count
+            ]
+            if appended.group % 2 == 0 or (entry.job, appended.group) not in added:
+                found.append(HandedResult(entry.job, entry.index, entry.value, entry.stdout))
+    return sorted(found, key=lambda one: (one.job, one.index))
 
 
 def _leases(entries: list[Entry]) -> list[LeaseGranted]:

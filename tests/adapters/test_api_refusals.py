@@ -95,6 +95,96 @@ def test_a_wrong_job_is_refused(server: Served, body: Any) -> None:
     assert not server.backend.jobs_by_id
 
 
+TASK = {"command": ["true"]}
+A, B = {"name": "a", "task": TASK}, {"name": "b", "task": TASK}
+HUNDRED = list(range(100))
+DERIVATION_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
+    ({"stages": [{**A, "needs": ["b"]}, {**B, "needs": ["a"]}]}, "a → b → a", "stages[0].needs"),
+    ({"stages": [{**A, "needs": ["a"]}]}, "a → a", "stages[0].needs"),
+    (
+        {"stages": [A, {**B, "needs": ["c"]}]},
+        "no such stage; there are 'a', 'b'",
+        "stages[1].needs",
+    ),
+    ({"stages": [A, A]}, "two stages 'a'", "stages[1].name"),
+    ({"stages": [{**A, "name": "1"}]}, "name begins with", "stages[0].name"),
+    ({"stages": [{**A, "on_failure": "panic"}]}, "Invalid enum value", "stages[0].on_failure"),
+    ({"stages": [A], "task": TASK}, "tasks in them", ""),
+    ({"stages": [A] * 101}, "at most 100", "stages"),
+    (
+        {"stages": [A, {**B, "task": {"command": ["echo", "${needs.a}"]}}]},
+        "does not need 'a'",
+        "stages[1]",
+    ),
+    ({"task": TASK, "matrix": {}}, "needs a parameter", "matrix"),
+    ({"task": TASK, "matrix": {"a": 3}}, "a list of values", "matrix.a"),
+    ({"task": TASK, "matrix": {"a": []}}, "a list of values", "matrix.a"),
+    ({"task": TASK, "matrix": {"needs": [1]}}, "cannot be the name", "matrix.needs"),
+    (
+        {"task": TASK, "matrix": dict.fromkeys("abcd", HUNDRED)},
+        "100 × 100 × 100 × 100 = 100,000,000 combinations; a matrix has at most 1,000,000",
+        "matrix",
+    ),
+    (
+        {"task": TASK, "matrix": {**dict.fromkeys("abc", HUNDRED), "exclude": [{"a": 1}]}},
+        "at most 10,000",
+        "matrix",
+    ),
+    ({"task": TASK, "matrix": {"a": [1], "exclude": [{"a": 1}]}}, "at least one task", "matrix"),
+    ({"task": TASK, "matrix": {"a": [1]}, "count": 2}, "count and matrix", ""),
+    ({"task": TASK, "inputs": []}, "at least one task", "inputs"),
+    (
+        {"task": {**TASK, "arguments": ["x"]}, "matrix": {"a": [1]}},
+        "as ${name}, not in arguments",
+        "task.arguments",
+    ),
+    (
+        {"task": {"python": "a:b", "env": {"X": "${a}"}}, "matrix": {"a": [1]}},
+        "share an interpreter",
+        "task.env",
+    ),
+    ({"task": TASK, "count": 2, "overrides": [{}]}, "either tasks or where", "overrides[0]"),
+    ({"task": TASK, "count": 2, "overrides": [{"tasks": [2]}]}, "names task 2", ""),
+    (
+        {"task": TASK, "count": 2, "overrides": [{"tasks": "1-0"}]},
+        "backwards",
+        "overrides[0].tasks",
+    ),
+    ({"task": TASK, "count": 2, "overrides": [{"tasks": "x"}]}, "0-9,15", "overrides[0].tasks"),
+    (
+        {"task": TASK, "matrix": {"a": [1]}, "overrides": [{"where": {"b": 1}}]},
+        "no parameter 'b'",
+        "overrides[0].where",
+    ),
+    (
+        {"task": TASK, "matrix": {"a": [1]}, "overrides": [{"where": {"a": 2}}]},
+        "no task has",
+        "overrides[0].where",
+    ),
+    (
+        {"task": {**TASK, "requirements": {"cpu_cores": 0}}, "count": 1},
+        "> 0",
+        "task.requirements.cpu_cores",
+    ),
+    (
+        {"task": {**TASK, "requirements": {"min_memory": "0GB"}}, "count": 1},
+        "leave it out",
+        "task.requirements.min_memory",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "said", "path"), DERIVATION_PROBLEMS)
+def test_what_cannot_be_derived_is_refused_with_the_place(
+    server: Served, body: dict[str, Any], said: str, path: str
+) -> None:
+    answer = call(server, "POST", "/api/v1/jobs", body)
+    assert answer.status == 422, answer.body
+    assert said in answer.json["detail"]
+    assert answer.json["path"] == (f"$.{path}" if path else "$")
+    assert not server.backend.jobs_by_id
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b'{"model": "\xff"}', b'{"name": "a"} x'])
 def test_malformed_json_is_400(server: Served, body: bytes) -> None:
     answer = call(server, "POST", "/api/v1/tasks", body)

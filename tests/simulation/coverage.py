@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from mycel.core.states import ATTEMPT, GRANT, LEASE, TASK, WORKER, Table
+from mycel.core.states import ATTEMPT, GRANT, LEASE, STAGE, TASK, WORKER, Table
 
-TABLES: tuple[Table[Any, Any], ...] = (TASK, ATTEMPT, LEASE, GRANT, WORKER)
+TABLES: tuple[Table[Any, Any], ...] = (TASK, ATTEMPT, LEASE, GRANT, STAGE, WORKER)
 
 
 class Coverage:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from mycel.core.effects import Happening
 from mycel.core.identifiers import AttemptId, JobId, LeaseId, PeerId
+
+from .graphs import Graph
 
 
 class Execution(msgspec.Struct):
@@ -24,6 +28,8 @@ class Execution(msgspec.Struct):
     """Its worker was frozen until this moment: a lane goes on with what it has before the
     worker itself can tell that the lease is over."""
     ended_at: float | None = None
+    handed: list[list[Any]] = []
+    """What it was given of earlier stages."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -42,6 +48,7 @@ class History:
         """Jobs whose submission was answered, with the number of tasks acknowledged."""
         self.refused: set[JobId] = set()
         """Jobs that came after their deadline."""
+        self.graphs: dict[JobId, Graph] = {}
         self.seen: list[Seen] = []
         self.cancelled: set[tuple[JobId, int]] = set()
         """Cancellations that were answered."""

@@ -8,11 +8,19 @@ import msgspec
 
 from mycel.core.codec import decode_specification
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId
-from mycel.core.journal import AttemptEnded, JobOpened, LeaseEnded, TaskEnded, WorkerMeasured
+from mycel.core.journal import (
+    AttemptEnded,
+    JobEnded,
+    JobOpened,
+    LeaseEnded,
+    TaskEnded,
+    WorkerMeasured,
+)
 from mycel.core.retry import FATAL, attempts_allowed, is_poison
 from mycel.core.work import Retry
 from mycel.store.memory import Committed
 
+from . import graph_judge
 from .history import Execution, History
 from .processes import SETTINGS, SchedulerProcess
 from .world import World
@@ -54,6 +62,7 @@ class _Case:
         self.deadlines: dict[JobNumber, float | None] = {}
         self.successes: Counter[PeerId] = Counter()
         self.lease_ends: dict[tuple[PeerId, LeaseId], float] = {}
+        self.job_states: dict[JobId, str] = {}
         self._found: list[str] = []
 
     def complaints(self) -> list[str]:
@@ -64,6 +73,7 @@ class _Case:
         self._nothing_starts_after_its_lease()
         self._what_clients_saw_is_true()
         self._what_was_told_has_happened()
+        self._stages_went_as_they_should()
         return self._found
 
     def _complain(self, text: str) -> None:
@@ -75,6 +85,8 @@ class _Case:
             if isinstance(entry, JobOpened):
                 self.names[entry.job] = entry.id
                 self.deadlines[entry.job] = decode_specification(entry.specification).deadline_at
+            elif isinstance(entry, JobEnded):
+                self.job_states[self.names[entry.job]] = entry.state
             elif isinstance(entry, TaskEnded):
                 self._read_task(committed.at, entry)
             elif isinstance(entry, AttemptEnded):
@@ -142,6 +154,15 @@ class _Case:
                 or ran.task != task
             ):
                 self._complain(f"task {task} has a value that its attempt did not compute")
+
+    def _stages_went_as_they_should(self) -> None:
+        for job, graph in self.history.graphs.items():
+            if job not in self.jobs:
+                continue
+            ends = {index: found for (name, index), found in self.ended.items() if name == job}
+            ran = [one for one in self.executions if one.task[0] == job]
+            for text in graph_judge.complaints(graph, ends, ran, self.job_states.get(job)):
+                self._complain(f"job {job}: {text}")
 
     def _attempts_start_once(self) -> None:
         started: dict[AttemptId, Execution] = {}

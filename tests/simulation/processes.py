@@ -302,7 +302,8 @@ class WorkerProcess(Process):
         held = self.machine.held[run.attempt]
         found = parse_task_id(run.task_id)
         assert found is not None
-        assert msgspec.json.decode(run.arguments) == [found[1]], "it got another's arguments"
+        own, *handed = msgspec.json.decode(run.arguments)
+        assert own == found[1], "it got another's arguments"
         execution = Execution(
             number=len(self.history.executions),
             worker=self.peer,
@@ -314,6 +315,7 @@ class WorkerProcess(Process):
             cores=held.grant.shape.requirements.cpu_cores,
             started_at=self.world.now(),
             while_waking=self.world.now() - self.thawed_at < 0.001,
+            handed=handed,
         )
         self.history.executions.append(execution)
         self._running[run.attempt] = execution

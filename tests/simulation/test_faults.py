@@ -9,9 +9,11 @@ import pytest
 from mycel.core.effects import Effect, Record
 from mycel.core.identifiers import COUNTER_MAX, PeerId
 from mycel.core.messages import Renew
+from mycel.core.scheduler import restoring
 from mycel.core.scheduler.attempts import Attempts
 from mycel.core.scheduler.state import State
 from mycel.core.scheduler.tables import Attempt
+from mycel.core.stages import StageRun
 from mycel.core.worker.grants import Grants
 from mycel.node.outbox import Outbox
 from mycel.store.memory import MemoryStore
@@ -96,6 +98,18 @@ def renewal_extends_without_the_echo(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Grants, "renew", renew)
 
 
+def stage_started_before_its_needs_ended(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StageRun, "all_ended", property(lambda self: self.succeeded > 0))
+
+
+def stage_started_although_its_needs_failed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StageRun, "has_failed", property(lambda self: False))
+
+
+def results_of_stages_forgotten_in_a_restart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(restoring, "_restore_result", lambda job, handed: None)
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -104,6 +118,9 @@ def renewal_extends_without_the_echo(patch: pytest.MonkeyPatch) -> None:
         boot_number_not_raised,
         task_sent_again_under_the_same_number,
         renewal_extends_without_the_echo,
+        stage_started_before_its_needs_ended,
+        stage_started_although_its_needs_failed,
+        results_of_stages_forgotten_in_a_restart,
     ],
 )
 def test_a_deliberate_fault_is_caught(

@@ -23,6 +23,7 @@ from mycel.core.views import BatchView, SubmittedView, TaskIsOver
 from mycel.core.work import Retry, Work
 from mycel.swarm.memory import Faults, MemoryNetwork
 
+from .graphs import GraphClient, draw_graph
 from .history import History, Seen
 from .processes import GatewayProcess, Process, SchedulerProcess, WorkerProcess
 from .time import EPOCH, VirtualClock
@@ -107,6 +108,7 @@ class World:
         self._typical: dict[JobId, Typical] = {}
         self._home: dict[JobId, int] = {}
         """Which scheduler each job is submitted to."""
+        self._graph_clients: list[GraphClient] = []
         self._request = 0
         self._expecting: dict[RequestId, Callable[[object], None]] = {}
         self._jobs: list[tuple[JobId, int]] = []
@@ -235,8 +237,32 @@ class World:
         if answered is not None:
             answered(reply.answer)
 
+    def _submit_graph(self) -> None:
+        random = self.random
+        job_id = ulid(int(self.clock.now() * 1000), random.randbytes(10))
+        self._home[job_id] = random.randrange(len(self.schedulers))
+        self._typical[job_id] = Typical(
+            random.choice((0.001, 0.3)), random.choice(((), UNRELIABLE))
+        )
+        graph = self.history.graphs[job_id] = draw_graph(random)
+
+        def acknowledged(count: int) -> None:
+            self.history.acknowledged[job_id] = count
+            if count and random.random() < 0.4:
+                self._use(job_id, count)
+
+        def later(seconds: float, act: Callable[[], None]) -> None:
+            self.clock.call_at(self.clock.now() + seconds, act)
+
+        client = GraphClient(job_id, graph, random, self._ask, later, acknowledged)
+        self._graph_clients.append(client)
+        client.go_on()
+
     def _submit(self) -> None:
         random = self.random
+        if random.random() < 0.3:
+            self._submit_graph()
+            return
         job_id = ulid(int(self.clock.now() * 1000), random.randbytes(10))
         self._home[job_id] = random.randrange(len(self.schedulers))
         count = random.choice((1, 3, 20, 60))
@@ -364,6 +390,8 @@ class World:
         if self.history.complaints:
             return True
         if any(not one.is_running or one.clock.is_frozen for one in self.schedulers):
+            return False
+        if not all(client.is_done for client in self._graph_clients):
             return False
         for job, count in self.history.acknowledged.items():
             row = self.home_of(job).store.job(job)
