@@ -25,6 +25,8 @@ from mycel.core.scheduler import Scheduler
 from mycel.core.settings import RetrySettings, SchedulerSettings, WorkerSettings
 from mycel.core.work import Run
 from mycel.core.worker import WorkerMachine
+from mycel.discovery.publishing import Publishing
+from mycel.discovery.ways import Ways
 from mycel.drivers.interface import Finished
 from mycel.drivers.memory import MemoryDriver
 from mycel.node.runtime import Done
@@ -43,6 +45,7 @@ from .time import ProcessClock, VirtualClock
 SWARM = "simulated"
 AT_ONCE_SHARE = 0.3
 """Of the commits: on the loop's own thread, as a quick disk allows."""
+BOTH_WAYS = Ways()
 SETTINGS = SchedulerSettings(
     idle_lease_seconds=8.0,
     retry=RetrySettings(backoff_base=0.5, backoff_max=4.0, max_attempts=4, max_retries=9),
@@ -166,6 +169,7 @@ class SchedulerProcess(Process):
         random: Random,
         gateways: tuple[str, ...],
         history: History,
+        ways: Ways = BOTH_WAYS,
     ) -> None:
         super().__init__(world, network, peer, random)
         self.store = MemoryStore(
@@ -173,12 +177,16 @@ class SchedulerProcess(Process):
             lambda: random.uniform(0.0005, 0.02),
             at_once=lambda: random.random() < AT_ONCE_SHARE,
         )
+        self.ways = ways
         self.history = history
         self.on_reply: Callable[[Reply], None] = lambda reply: None
         self._gateways = gateways
         # Few links make it part from workers and call them again.
         self.settings = msgspec.structs.replace(
-            SETTINGS, linked_workers_max=random.choice((1, 1, 256)), known_seconds=20.0
+            SETTINGS,
+            linked_workers_max=random.choice((1, 1, 256)),
+            known_seconds=20.0,
+            discovery_interval=10.0,
         )
 
     def boot(self) -> None:
@@ -191,6 +199,8 @@ class SchedulerProcess(Process):
             swarm_name=SWARM,
             gateways=self._gateways,
             announce_seconds=5.0,
+            ways=self.ways,
+            random=self.random,
             note=_ignore,
             failed=self._commit_failed,
         )
@@ -235,9 +245,11 @@ class WorkerProcess(Process):
         cores: float,
         prefetch_seconds: float,
         behaviour: Callable[[JobId, int], tuple[float, str]],
+        ways: Ways = BOTH_WAYS,
     ) -> None:
         super().__init__(world, network, peer, random)
         self.history = history
+        self.ways = ways
         self.life = 0
         self._spool = MemorySpool()
         self._gateways = gateways
@@ -262,6 +274,10 @@ class WorkerProcess(Process):
             self._spool,
             swarm_name=SWARM,
             gateways=self._gateways,
+            ways=self.ways,
+            publishing=Publishing(
+                self.clock, self._capabilities, self.peer, "", self.ways.shard_bits, _ignore
+            ),
             note=_ignore,
             failed=lambda error: None,
         )

@@ -15,6 +15,7 @@ from mycel.core.scheduler.state import State
 from mycel.core.scheduler.tables import Attempt
 from mycel.core.stages import StageRun
 from mycel.core.worker.grants import Grants
+from mycel.discovery.ways import Ways
 from mycel.node.outbox import Outbox
 from mycel.store.memory import MemoryStore
 
@@ -27,8 +28,8 @@ CHUNK = 100
 SEEDS_PER_FAULT = 500
 
 
-def complaints_of(seed: int) -> list[str]:
-    world = World(seed)
+def complaints_of(seed: int, ways: Ways | None = None) -> list[str]:
+    world = World(seed, ways=ways)
     try:
         world.run()
     except AssertionError as error:
@@ -41,6 +42,13 @@ def test_promises_hold_under_faults(first: int) -> None:
     for seed in range(first, first + CHUNK):
         found = complaints_of(seed)
         assert not found, f"python -m tests.simulation --seed {seed}\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("ways", [Ways(gossip=False), Ways(dht=False)], ids=["dht", "gossip"])
+def test_each_way_of_finding_workers_suffices(ways: Ways) -> None:
+    for seed in range(SEEDS, SEEDS + CHUNK):
+        found = complaints_of(seed, ways)
+        assert not found, f"seed {seed} with {ways}\n" + "\n".join(found)
 
 
 def test_the_runner_visits_the_transition_tables() -> None:

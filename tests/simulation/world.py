@@ -21,6 +21,7 @@ from mycel.core.journal import TaskEnded
 from mycel.core.resources import Requirements
 from mycel.core.views import BatchView, SubmittedView, TaskIsOver
 from mycel.core.work import Retry, Work
+from mycel.discovery.ways import Ways
 from mycel.swarm.memory import Faults, MemoryNetwork
 
 from .graphs import GraphClient, draw_graph
@@ -30,6 +31,7 @@ from .time import EPOCH, VirtualClock
 
 TROUBLE_SECONDS = 60.0
 PEACE_SECONDS = 400.0
+WAYS = (Ways(), Ways(gossip=False), Ways(dht=False), Ways(shard_bits=0))
 
 
 Ends = tuple[tuple[str, float], ...]
@@ -62,7 +64,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class World:
-    def __init__(self, seed: int, trouble: Trouble | None = None) -> None:
+    def __init__(self, seed: int, trouble: Trouble | None = None, ways: Ways | None = None) -> None:
         self.random = Random(seed)
         self.trouble = trouble or Trouble()
         self.clock = VirtualClock()
@@ -76,13 +78,21 @@ class World:
             stall_seconds_max=3.0,
             gossip_loss=0.4,
             gossip_repeat=0.2,
+            dht_loss=random.choice((0.0, 0.3)),
         )
+        ways = random.choice(WAYS) if ways is None else ways
         self.network = MemoryNetwork(self.clock, random, faults)
         gateways = (self.network.address_of("gateway"),)  # type: ignore[arg-type]
         self.gateway = GatewayProcess(self.clock, self.network, "gateway", random)
         self.schedulers = [
             SchedulerProcess(
-                self.clock, self.network, f"scheduler-{number}", random, gateways, self.history
+                self.clock,
+                self.network,
+                f"scheduler-{number}",
+                random,
+                gateways,
+                self.history,
+                ways,
             )
             for number in range(random.choice((1, 1, 2)))
         ]
@@ -99,6 +109,7 @@ class World:
                 float(random.choice((1, 2, 4))),
                 random.choice((0.005, 0.5)),
                 self._behaviour,
+                ways,
             )
             for number in range(random.choice((1, 2, 3)))
         ]

@@ -56,8 +56,7 @@ class SourceAnswer(msgspec.Struct, frozen=True):
     """`presence`, `capabilities` or `load`."""
     source: str
     """Who said so: the worker itself when it `registered` or over its `link`; its record in
-    the `dht`; `gossip`, a `gateway` or a `call` brought it here; the `journal` of this
-    scheduler."""
+    the `dht`; `gossip`, a `gateway`, a `call` or a mere `connection` brought it here."""
     age_seconds: float
 
 

@@ -52,10 +52,23 @@ class Node(_Section, frozen=True):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+class Discovery(_Section, frozen=True):
+    """How schedulers and workers find each other; each way suffices."""
+
+    dht: bool = True
+    """Workers publish what they can do; schedulers look for what they need."""
+    gossip: bool = True
+    """Schedulers announce themselves; workers that hear of one connect to it."""
+    shard_bits: Annotated[int, msgspec.Meta(ge=0, le=8)] = 2
+    """2^bits keys of the DHT share the workers of one kind. The same in the whole swarm; change
+    it by one at a time."""
+
+
 class Swarm(_Section, frozen=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] = "mycel"
     listen: tuple[Multiaddr, ...] = (Multiaddr("/ip4/127.0.0.1/tcp/0"),)
     bootstrap: tuple[Multiaddr, ...] = ()
+    discovery: Discovery = Discovery()
 
 
 class Gateway(_Section, frozen=True):
@@ -126,6 +139,11 @@ class Scheduler(_Section, frozen=True):
     task_timeout: Duration = 300.0
     """Of `model` tasks; of others only if it was set (`Configuration.is_set`)."""
     discovery_interval: Duration = 60.0
+    """How often workers are sought for tasks that lack them."""
+    max_linked_workers: Positive = 256
+    """Above so many connections, idle workers are hung up; they stay known."""
+    max_known_workers: Positive = 100_000
+    """Without a connection."""
     announce_interval: Duration = 30.0
     lease_seconds: Duration = 15.0
     heartbeat_seconds: Duration = 2.0

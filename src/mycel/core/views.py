@@ -116,7 +116,7 @@ class Fact(msgspec.Struct, frozen=True):
     fact: str
     """presence, capabilities, load"""
     source: str
-    """registered, link, dht, gossip, gateway, call, journal"""
+    """registered, link, dht, gossip, gateway, call, connection"""
     at: float
     """Unix time."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mycel.discovery.ways import Ways
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Liveness, StreamProtocol
 from mycel.wire.limits import CONTROL_BYTES_MAX, SIGNAL_BYTES_MAX, WORK_BYTES_MAX
 
@@ -20,6 +21,11 @@ PROTOCOLS: Final = (
 
 def schedulers_topic(swarm_name: str) -> str:
     return f"mycel/{swarm_name}/schedulers"
+
+
+def ways_of(configuration: Configuration) -> Ways:
+    discovery = configuration.swarm.discovery
+    return Ways(dht=discovery.dht, gossip=discovery.gossip, shard_bits=discovery.shard_bits)
 
 
 def liveness_of(configuration: Configuration) -> Liveness:

@@ -20,6 +20,7 @@ from mycel.node.clock import LoopClock
 from mycel.store.sqlite import SqliteStore
 
 from .program import Options, Program, RoleFault, run
+from .protocols import ways_of
 from .scheduling import SchedulerNode
 from .serving import SchedulerBackend
 
@@ -49,6 +50,9 @@ def settings_of(configuration: Configuration) -> SchedulerSettings:
             scheduler.task_timeout if configuration.is_set("scheduler.task_timeout") else None
         ),
         model_task_timeout=scheduler.task_timeout,
+        discovery_interval=scheduler.discovery_interval,
+        linked_workers_max=scheduler.max_linked_workers,
+        known_workers_max=scheduler.max_known_workers,
         retry=RetrySettings(
             enable_retries=health.enable_retries,
             max_attempts=retry.max_attempts,
@@ -92,6 +96,8 @@ async def _serve(program: Program, port: int | None) -> None:
         swarm_name=configuration.swarm.name,
         gateways=tuple(configuration.swarm.bootstrap),
         announce_seconds=configuration.scheduler.announce_interval,
+        ways=ways_of(configuration),
+        random=random.Random(),
         note=program.note,
         failed=program.fail,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any, Final, Protocol
 
 from mycel.core.effects import (
@@ -19,15 +20,17 @@ from mycel.core.effects import (
     SendRenewal,
     Tell,
 )
-from mycel.core.events import Event, Reconfigure, Restart, RoundTrip
+from mycel.core.events import Event, Reconfigure, Restart, RoundTrip, WorkersSeen, WorkerWithdrawn
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import Announcement, Dismiss, PeerRecord
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import SchedulerSettings
+from mycel.discovery.searching import Searching
+from mycel.discovery.ways import Ways
 from mycel.node.clock import Clock
 from mycel.node.runtime import Runtime
 from mycel.store.interface import Journal
-from mycel.swarm.interface import Admission, Swarm
+from mycel.swarm.interface import Admission, SignedRecord, Swarm
 from mycel.wire import codec
 
 from .member import Member, NoteLine
@@ -59,6 +62,8 @@ class SchedulerNode(Member):
         swarm_name: str,
         gateways: tuple[str, ...],
         announce_seconds: float,
+        ways: Ways,
+        random: Random,
         note: NoteLine,
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -72,7 +77,7 @@ class SchedulerNode(Member):
             JobsAdvanced: clients.advanced,
             Tell: clients.told,
             Part: self._part,
-            Seek: self._announce_soon,
+            Seek: self._seek,
             Announce: self._announce_soon,
         }
         self.runtime = Runtime(machine, clock, journal, perform, failed, patient=True)
@@ -82,11 +87,23 @@ class SchedulerNode(Member):
         self._announce_seconds = announce_seconds
         self._announcements = 0
         self._announced_at = -ANNOUNCE_SECONDS_MIN
+        self._ways = ways
+        self.searching = Searching(
+            clock,
+            random,
+            ways.shard_bits,
+            lambda sighting: self.post(WorkersSeen([sighting])),
+            lambda peer: self.post(WorkerWithdrawn(peer)),
+            note,
+        )
 
     def start(self, swarm: Swarm) -> None:
         """The boot number is raised before the first message; the journal is read."""
         self.post(Restart(self._journal.raise_boot(), self._journal.restore()))
-        swarm.subscribe(self._topic)
+        if self._ways.gossip:
+            swarm.subscribe(self._topic)
+        if self._ways.dht:
+            self.searching.start(swarm)
         self.join(swarm)
         self._announce()
 
@@ -98,6 +115,7 @@ class SchedulerNode(Member):
         self.runtime.post(event)
 
     def stop(self) -> None:
+        self.searching.stop()
         self.leave()
         self.runtime.stop()
 
@@ -107,11 +125,18 @@ class SchedulerNode(Member):
         self._say_where()
         self._clock.call_at(self._clock.now() + self._announce_seconds, self._announce)
 
-    def _announce_soon(self, effect: Announce | Seek) -> None:
+    def _seek(self, effect: Seek) -> None:
+        """Both ways: we look for workers, and those that nobody told us of hear of us."""
+        self.searching.search(effect.shape)
+        self._announce_soon(Announce())
+
+    def _announce_soon(self, effect: Announce) -> None:
         if self.is_started and self._clock.now() - self._announced_at >= ANNOUNCE_SECONDS_MIN:
             self._say_where()
 
     def _say_where(self) -> None:
+        if not self._ways.gossip:
+            return
         self._announced_at = self._clock.now()
         me = PeerRecord(self.swarm.peer, (ROLE,), tuple(self.swarm.addresses))
         self._announcements += 1
@@ -123,6 +148,12 @@ class SchedulerNode(Member):
         if "gateway" in admission.roles:
             # A gateway is a door to others: what was said before it nobody heard.
             self._say_where()
+
+    def providers_found(self, query: int, peers: list[PeerId], finished: bool) -> None:
+        self.searching.providers_found(query, peers, finished)
+
+    def record_found(self, query: int, record: SignedRecord | None) -> None:
+        self.searching.record_found(query, record)
 
     def dial_succeeded(self, address: str, peer: PeerId) -> None:
         wanted = self._dialling.get(address) == peer

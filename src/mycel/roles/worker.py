@@ -30,15 +30,18 @@ async def _serve(program: Program, end: HelperEnd) -> None:
     from mycel import __version__
     from mycel.core.settings import WorkerSettings
     from mycel.core.worker import WorkerMachine
+    from mycel.discovery.publishing import Publishing
     from mycel.drivers import DriverContext, create_driver
     from mycel.drivers.helper_client import Helper
     from mycel.node.clock import LoopClock
     from mycel.store.spool import Spool
 
     from .capabilities import capabilities_of
+    from .protocols import ways_of
     from .working import WorkerNode
 
     configuration = program.configuration
+    clock = LoopClock(asyncio.get_running_loop())
     name = configuration.worker.name or program.options.name or platform.node()
     lease_seconds = configuration.scheduler.lease_seconds
     machine = WorkerMachine(
@@ -51,10 +54,19 @@ async def _serve(program: Program, end: HelperEnd) -> None:
     spool = Spool(program.folder.path / "spool.db")
     node = WorkerNode(
         machine,
-        LoopClock(asyncio.get_running_loop()),
+        clock,
         spool,
         swarm_name=configuration.swarm.name,
         gateways=tuple(configuration.swarm.bootstrap),
+        ways=ways_of(configuration),
+        publishing=Publishing(
+            clock,
+            machine.capabilities,
+            name,
+            __version__,
+            configuration.swarm.discovery.shard_bits,
+            program.note,
+        ),
         note=program.note,
         failed=program.fail,
     )

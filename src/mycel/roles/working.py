@@ -32,6 +32,8 @@ from mycel.core.events import (
 from mycel.core.identifiers import AttemptId, JobNumber, LaneId, PeerId
 from mycel.core.messages import Outcome, PeerRecord
 from mycel.core.worker import WorkerMachine
+from mycel.discovery.publishing import Publishing
+from mycel.discovery.ways import Ways
 from mycel.drivers.interface import Driver, Finished
 from mycel.node.clock import Clock
 from mycel.node.runtime import Runtime
@@ -66,6 +68,8 @@ class Known:
         self.failures = 0
         self.is_due = False
         self.heard_by = ""
+        self.has_called = False
+        """It wants a link, however it was found."""
         self.resting_until = 0.0
         """It has no use for this worker before, unless it calls."""
 
@@ -79,6 +83,8 @@ class WorkerNode(Member):
         *,
         swarm_name: str,
         gateways: tuple[str, ...],
+        ways: Ways,
+        publishing: Publishing,
         note: NoteLine,
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -100,6 +106,8 @@ class WorkerNode(Member):
         super().__init__(clock, (ROLE,), gateways, note, self.runtime)
         self._spool = spool
         self._topic = schedulers_topic(swarm_name)
+        self._ways = ways
+        self._publishing = publishing
         self._drivers: dict[str, Driver] = {}
         self._known: dict[PeerId, Known] = {}
 
@@ -109,15 +117,22 @@ class WorkerNode(Member):
         outcomes: dict[PeerId, list[Outcome]] = {}
         for scheduler, _, payload in self._spool.load():
             outcomes.setdefault(PeerId(scheduler), []).append(codec.decode_outcome(payload))
-        self.runtime.post(SpoolLoaded(self._spool.raise_boot(), outcomes))
-        swarm.subscribe(self._topic)
+        boot = self._spool.raise_boot()
+        self.runtime.post(SpoolLoaded(boot, outcomes))
+        if self._ways.gossip:
+            swarm.subscribe(self._topic)
         self.join(swarm)
+        if self._ways.dht:
+            self._publishing.start(swarm, boot)
 
     def drain(self) -> None:
-        """Results that nobody has acknowledged go to disk; nothing more is granted."""
+        """Results that nobody has acknowledged go to disk; nothing more is granted, and nobody
+        is to find this worker."""
+        self._publishing.stop()
         self.runtime.post(Drain())
 
     def stop(self) -> None:
+        self._publishing.stop()
         self.leave()
         self.runtime.stop()
 
@@ -153,6 +168,7 @@ class WorkerNode(Member):
         if "scheduler" in self._connected.get(peer, ()):
             known = self._known.setdefault(peer, Known(()))
             known.resting_until = 0.0
+            known.has_called = True
             known.heard_by = "call"
             self._approach(peer)
 
@@ -171,6 +187,8 @@ class WorkerNode(Member):
             return
         if self._clock.now() < known.resting_until:
             return
+        if not self._ways.gossip and not known.has_called:
+            return  # it finds us, if it looks for one like us
         if peer in self._connected:
             self._links.open(self.swarm, peer)
             return
@@ -194,7 +212,8 @@ class WorkerNode(Member):
         super().connected(peer, admission, address, relayed)
         if "scheduler" in admission.roles:
             if peer not in self._known and len(self._known) < SCHEDULERS_MAX:
-                self._known[peer] = Known(())
+                known = self._known[peer] = Known(())
+                known.heard_by = "connection"
             self._approach(peer)
 
     def disconnected(self, peer: PeerId, cause: str) -> None:

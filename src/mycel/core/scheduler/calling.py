@@ -139,12 +139,25 @@ class Calling:
         self._state.timers.set(("seek", shape), now + delay)
 
     def seek_due(self, shape: Shape, now: float) -> None:
-        delay = self._state.seeks.pop(shape, 0.0)
+        delay = self._state.seeks.pop(shape, None)
         queue = self._state.queues.get(shape)
+        if delay is None:
+            return  # a worker's death, at the same moment, has made it begin afresh
         if queue is None or not queue.waiting or self._unmet(queue) <= 0:
             return
         self._state.emit(Seek(shape))
         self._seek_later(shape, 2 * delay, now)
+
+    def died(self, worker: Worker) -> None:
+        """Shapes that had it may have nobody now: they are sought afresh."""
+        self.answered(worker.peer)
+        for shape in list(self._state.seeks):
+            if self._leasing.obstacle(worker, shape) is None:
+                del self._state.seeks[shape]
+                self._state.timers.cancel(("seek", shape))
+                queue = self._state.queues.get(shape)
+                if queue is not None:
+                    self._state.touch(queue)
 
     def work_comes(self, now: float) -> None:
         """Before tasks are added: has there been nothing to do for a while?"""

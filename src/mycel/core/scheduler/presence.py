@@ -269,6 +269,6 @@ class Presence:
         del state.workers[worker.peer]
         state.linked.pop(worker.peer, None)
         state.known.bury(worker.peer, worker.boot, state.unix(now))
-        self._calling.answered(worker.peer)
         state.tell("worker.dead", now, worker=worker.peer, name=worker.name, reason=reason)
+        self._calling.died(worker)
         state.note("worker_dead", peer=worker.peer, name=worker.name, reason=reason)
