@@ -61,6 +61,8 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     os: str = ""
     software: Pairs = ()
     custom: Amounts = ()
+    price: float = 0.0
+    """What it asks for one task, in whatever unit the swarm has agreed on."""
 
 
 class Free(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -180,13 +182,3 @@ class Ledger:
         count = round(wanted.count)
         whole = [index for index in fitting if self._gpu_millis[index] == 1000]
         return tuple((index, 1000) for index in whole[:count]) if len(whole) >= count else None
-
-
-def slots_that_fit(capabilities: Capabilities, requirements: Requirements, at_most: int) -> int:
-    """How many such tasks an empty machine of this kind holds side by side."""
-    ledger = Ledger(capabilities)
-    limit = min(at_most, SLOTS_MAX)
-    count = 0
-    while count < limit and ledger.book(requirements) is not None:
-        count += 1
-    return count

@@ -42,6 +42,8 @@ class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     user: str = DEFAULT_USER
     priority: int = 0
     sandbox: str = ""
+    max_cost: float | None = None
+    """Providers that ask more for a task are left out."""
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):

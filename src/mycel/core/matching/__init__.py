@@ -1,0 +1,26 @@
+"""Which workers can run a task, which of them should, and what the others lack."""
+
+from .fits import has_room, slots_that_fit, total_of
+from .obstacles import all_obstacles, obstacle, size
+from .pool import Pool
+from .selection import ALGORITHMS, STRATEGIES, Algorithm, SelectionSettings, View
+from .standing import LOAD_METRICS, Member
+from .versions import version_satisfies
+
+__all__ = [
+    "ALGORITHMS",
+    "LOAD_METRICS",
+    "STRATEGIES",
+    "Algorithm",
+    "Member",
+    "Pool",
+    "SelectionSettings",
+    "View",
+    "all_obstacles",
+    "has_room",
+    "obstacle",
+    "size",
+    "slots_that_fit",
+    "total_of",
+    "version_satisfies",
+]

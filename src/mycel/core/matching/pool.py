@@ -1,0 +1,274 @@
+"""The workers that a scheduler knows, indexed: a decision scans none of them.
+
+    put, remove         who there is and what they can do        rare
+    report, ask, …      how they stand at the moment             often; mostly changes no index
+    ranked              who should be asked for a shape, the best first
+
+Workers that are linked and workers that are only known, from the DHT, live here alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from mycel.core.resources import Capabilities, Free, Requirements
+from mycel.core.work import Shape
+
+from .eligibility import Eligibility
+from .fits import has_room, total_of
+from .indexes import Levels
+from .masks import mask_of, slots_of, without
+from .selection import ALGORITHMS, Algorithm, Order, SelectionSettings, View
+from .standing import (
+    LOAD_METRICS,
+    Member,
+    burden,
+    history_level,
+    mean_level,
+    room_levels,
+    room_needed,
+    score_of,
+)
+
+SHAPES_KEPT_MAX: Final = 256
+_ROOM: Final = ("cpu", "memory", "disk", "whole_gpus", "gpu_share")
+_WRONG_MAX: Final = 32
+"""So many that only seemed to have room, and the rest is looked at one by one."""
+
+
+class Pool:
+    def __init__(
+        self,
+        settings: SelectionSettings | None = None,
+        algorithms: Mapping[str, Algorithm] = ALGORITHMS,
+    ) -> None:
+        self._members: dict[str, Member] = {}
+        self._by_slot: list[Member | None] = []
+        self._free_slots: list[int] = []
+        self.eligibility = Eligibility()
+        self.load = Levels()
+        self.burden = Levels()
+        self.history = Levels()
+        self._room = {name: Levels() for name in _ROOM}
+        self._scores = 0.0
+        self._scored = 0
+        self.available = 0
+        self.linked = 0
+        self.local = 0
+        self.far = 0
+        """Farther than `max_network_latency`."""
+        self.measured = 0
+        self.turns: dict[Shape, int] = {}
+        self.warm: dict[Shape, int] = {}
+        """Who has run a shape before."""
+        self.apply(settings or SelectionSettings(), algorithms)
+
+    def apply(
+        self, settings: SelectionSettings, algorithms: Mapping[str, Algorithm] = ALGORITHMS
+    ) -> None:
+        """From now on these settings count; everybody is looked at once."""
+        self.settings = settings
+        self._order = Order(settings, algorithms)
+        self._load_of = LOAD_METRICS[settings.load_metric]
+        for member in self._members.values():
+            self._place(member)
+            if member.rtt_seconds is not None:
+                self.set_rtt(member, member.rtt_seconds)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._members.values())
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def get(self, key: str) -> Member | None:
+        return self._members.get(key)
+
+    def at(self, slot: int) -> Member:
+        member = self._by_slot[slot]
+        assert member is not None, "an empty slot was selected"
+        return member
+
+    # Who there is
+
+    def put(
+        self,
+        key: str,
+        capabilities: Capabilities,
+        *,
+        linked: bool,
+        local: bool = False,
+        source: str = "",
+        seen_at: float = 0.0,
+    ) -> Member:
+        """A worker has come, or says something else of itself than before."""
+        member = self._members.get(key)
+        if member is None:
+            slot = self._free_slots.pop() if self._free_slots else len(self._by_slot)
+            if slot == len(self._by_slot):
+                self._by_slot.append(None)
+            member = self._members[key] = self._by_slot[slot] = Member(key, slot, capabilities)
+            self.eligibility.put(slot, None, capabilities)
+        elif member.capabilities != capabilities:
+            self.eligibility.put(member.slot, member.capabilities, capabilities)
+            member.capabilities = capabilities
+            member.free = total_of(capabilities)
+            member.foresee()
+        member.linked, member.local = linked, local
+        if not linked:
+            member.free, member.running = total_of(capabilities), 0
+            member.foresee()
+        member.source, member.seen_at = source, seen_at
+        self.linked = _with(self.linked, member.slot, linked)
+        self.local = _with(self.local, member.slot, local)
+        self.available = _with(self.available, member.slot, member.available)
+        self._place(member)
+        return member
+
+    def remove(self, key: str) -> None:
+        member = self._members.pop(key, None)
+        if member is None:
+            return
+        slot = member.slot
+        self.eligibility.put(slot, member.capabilities, None)
+        for levels in (self.load, self.burden, self.history, *self._room.values()):
+            levels.put(slot, None)
+        if member.score is not None:
+            self._scores -= member.score
+            self._scored -= 1
+        self.available = _with(self.available, slot, False)
+        self.linked = _with(self.linked, slot, False)
+        self.local = _with(self.local, slot, False)
+        self.far = _with(self.far, slot, False)
+        self.measured = _with(self.measured, slot, False)
+        for shape, warm in self.warm.items():
+            self.warm[shape] = _with(warm, slot, False)
+        self._by_slot[slot] = None
+        self._free_slots.append(slot)
+
+    # How they stand
+
+    def report(self, member: Member, free: Free, running: int) -> None:
+        """The worker has said what is free."""
+        member.free, member.running = free, running
+        member.foresee()
+        self._place(member)
+
+    def set_available(self, member: Member, available: bool) -> None:
+        if member.available != available:
+            member.available = available
+            self.available = _with(self.available, member.slot, available)
+
+    def set_rtt(self, member: Member, seconds: float) -> None:
+        member.rtt_seconds = seconds
+        is_far = seconds > self.settings.max_network_latency_seconds
+        self.far = _with(self.far, member.slot, is_far)
+        self.burden.put(member.slot, burden(member, self._load_of(member)))
+
+    def measure(self, member: Member, success_rate: float, relative_seconds: float) -> None:
+        """`relative_seconds`: how long its tasks take, 1 being the mean of their shapes."""
+        score = score_of(success_rate, relative_seconds)
+        self._scores += score - (member.score or 0.0)
+        if member.score is None:
+            self._scored += 1
+            self.measured |= 1 << member.slot
+        member.score = score
+        self.history.put(member.slot, history_level(score))
+        self.burden.put(member.slot, burden(member, self._load_of(member)))
+
+    def has_run(self, member: Member, shape: Shape) -> None:
+        """Its environment, model or image is there from now on."""
+        warm = self.warm.get(shape, 0)
+        if not warm >> member.slot & 1:
+            _bound(self.warm, SHAPES_KEPT_MAX)
+            self.warm[shape] = warm | 1 << member.slot
+
+    def ask(self, member: Member, request: int, shape: Shape, slots: int) -> None:
+        """So much was just assigned to it: until it answers, that counts as taken."""
+        member.assigned[request] = (shape.requirements, slots)
+        _bound(self.turns, SHAPES_KEPT_MAX)
+        self.turns[shape] = member.slot + 1
+        member.foresee()
+        self._place(member)
+
+    def answered(self, member: Member, request: int) -> None:
+        if member.assigned.pop(request, None) is not None:
+            member.foresee()
+            self._place(member)
+
+    def _place(self, member: Member) -> None:
+        slot = member.slot
+        load = self._load_of(member)
+        self.load.put(slot, load)
+        self.burden.put(slot, burden(member, load))
+        for name, level in room_levels(member.expected).items():
+            self._room[name].put(slot, level)
+
+    @property
+    def mean_history(self) -> int:
+        return mean_level(self._scores, self._scored)
+
+    # Who should be asked
+
+    def eligible(self, shape: Shape) -> int:
+        """Everybody who could ever run it."""
+        return self.eligibility.eligible(shape)
+
+    def filtered(self, shape: Shape) -> int:
+        """The filter: the whole requirement, healthy, and near unless none is."""
+        eligible = self.eligibility.eligible(shape)
+        near = without(eligible, self.far)
+        return (near or eligible) & self.available
+
+    def ranked(
+        self, shape: Shape, random: Callable[[], float], excluded: int = 0
+    ) -> Iterator[tuple[Member, bool]]:
+        """Whom to ask, the best first, each with whether it has room now. What it yields may
+        be taken, but the pool must not be changed before the next is asked for."""
+        candidates = self.filtered(shape)
+        if excluded:
+            candidates = without(candidates, excluded)
+        view = View(self, shape, random)
+        need = shape.requirements
+        room = candidates & self._seems_to_have_room(need)
+        late = candidates ^ room
+        wrong = 0
+        while room:
+            for slot in self._order.apply(room, view):
+                member = self.at(slot)
+                room ^= 1 << slot
+                if has_room(need, member.capabilities, member.expected):
+                    yield member, True
+                    continue
+                late |= 1 << slot
+                wrong += 1
+                if wrong == _WRONG_MAX:
+                    exact = mask_of(self._having_room(need, room))
+                    late |= room ^ exact
+                    room = exact
+                break  # it was no standard for the others: order them again without it
+        for slot in self._order.apply(late, view) if late else ():
+            yield self.at(slot), False
+
+    def _having_room(self, need: Requirements, mask: int) -> Iterator[int]:
+        for slot in slots_of(mask):
+            member = self.at(slot)
+            if has_room(need, member.capabilities, member.expected):
+                yield slot
+
+    def _seems_to_have_room(self, requirements: Requirements) -> int:
+        mask = self.available
+        for name, level in room_needed(requirements).items():
+            mask &= self._room[name].at_least(level)
+        return mask
+
+
+def _with(mask: int, slot: int, there: bool) -> int:
+    bit = 1 << slot
+    return mask | bit if there else mask ^ (mask & bit)
+
+
+def _bound(kept: dict[Shape, int], most: int) -> None:
+    if len(kept) >= most:
+        del kept[next(iter(kept))]

@@ -1,0 +1,203 @@
+"""How a worker stands at the moment, in whole numbers: small changes change none of them, so
+that a stream of load reports leaves the indexes alone.
+
+    load     by the metric that is set, what was just assigned included
+    history  success rate over completion time, 1 being usual for its tasks, in steps of 2.4 %
+    burden   what speaks against it whatever the task: load, history, distance, price, no link
+    waste    what of it a task would leave unused: for `best`, the least fragmentation
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import log
+from typing import Final
+
+from mycel.core.resources import Capabilities, Free, Requirements, millis
+
+from .fits import left_after, total_of
+from .indexes import bucket_of
+
+LOAD_STEPS: Final = 16
+_STEP: Final = log(1.1) / 4
+_SCORE_BOUNDS: Final = (1e-6, 1e6)
+EQUAL_STEPS: Final = 4
+"""Histories within 10 % are equal."""
+_RTT_STEPS_SECONDS: Final = (0.005, 0.05, 0.2)
+_PRICE_STEPS: Final = (0.0, 0.01, 1.0)
+_UNLINKED: Final = 2
+_SMALL_BYTES: Final = 1 << 33
+"""Below 8 GiB nothing is saved by looking closer."""
+
+
+class Member:
+    """A worker in the pool."""
+
+    __slots__ = (
+        "assigned",
+        "available",
+        "capabilities",
+        "expected",
+        "free",
+        "key",
+        "linked",
+        "local",
+        "rtt_seconds",
+        "running",
+        "score",
+        "seen_at",
+        "slot",
+        "source",
+    )
+
+    def __init__(self, key: str, slot: int, capabilities: Capabilities) -> None:
+        self.key = key
+        self.slot = slot
+        self.capabilities = capabilities
+        self.linked = False
+        self.local = False
+        """It is in the scheduler's own process or on its machine."""
+        self.available = True
+        """Healthy, and takes new work."""
+        self.rtt_seconds: float | None = None
+        self.free = total_of(capabilities)
+        """As it says itself; of one that is not linked, all."""
+        self.running = 0
+        self.assigned: dict[int, tuple[Requirements, int]] = {}
+        """What it was asked for and has not answered yet: requirements and slots by request."""
+        self.expected = self.free
+        """What is free once it grants what it was asked for."""
+        self.score: float | None = None
+        self.source = ""
+        """Who told of it: `registered`, `dht`…"""
+        self.seen_at = 0.0
+
+    @property
+    def tasks(self) -> int:
+        return self.running + sum(slots for _, slots in self.assigned.values())
+
+    def foresee(self) -> None:
+        """What is expected to be free, after a change of what is free or assigned."""
+        expected = _sound(self.free, self.capabilities)
+        for requirements, slots in self.assigned.values():
+            expected = left_after(requirements, self.capabilities, expected, slots)
+        self.expected = expected
+
+
+def _sound(free: Free, capabilities: Capabilities) -> Free:
+    """What a worker says is free may not fit what it says it has: nothing is assumed then."""
+    count = len(capabilities.gpus)
+    if len(free.gpu_millis) == count:
+        return free
+    padded = (*free.gpu_millis[:count], *(0,) * (count - len(free.gpu_millis)))
+    return Free(free.cpu_millis, free.memory, free.disk, padded, free.custom)
+
+
+# Load
+
+
+def task_count(member: Member) -> int:
+    return bucket_of(member.tasks, 2)
+
+
+def cpu_usage(member: Member) -> int:
+    total = millis(member.capabilities.cpu_cores)
+    return _usage(total, member.expected.cpu_millis)
+
+
+def memory_usage(member: Member) -> int:
+    return _usage(member.capabilities.memory, member.expected.memory)
+
+
+def _usage(total: int, free: int) -> int:
+    used = max(0, total - free)
+    return LOAD_STEPS * used // total if total > 0 else LOAD_STEPS
+
+
+LOAD_METRICS: Final = {
+    "task-count": task_count,
+    "cpu-usage": cpu_usage,
+    "memory-usage": memory_usage,
+}
+
+
+# History
+
+
+def score_of(success_rate: float, relative_seconds: float) -> float:
+    """`relative_seconds`: how long its tasks took, 1 being the mean of each task's shape."""
+    low, high = _SCORE_BOUNDS
+    return min(high, max(low, success_rate / max(low, relative_seconds)))
+
+
+def history_level(score: float) -> int:
+    return round(log(score) / _STEP)
+
+
+def mean_level(scores: float, count: int) -> int:
+    """Where those stand that were not measured."""
+    return history_level(max(_SCORE_BOUNDS[0], scores / count)) if count else 0
+
+
+# What speaks against it
+
+
+def burden(member: Member, load: int) -> int:
+    return (
+        min(LOAD_STEPS, load)
+        + _history_burden(member.score)
+        + _rtt_burden(member.rtt_seconds)
+        + sum(member.capabilities.price > step for step in _PRICE_STEPS)
+        + (0 if member.linked else _UNLINKED)
+    )
+
+
+def _history_burden(score: float | None) -> int:
+    """0 for the quick and reliable to 4; 2 for the usual, and for those not measured."""
+    level = 0 if score is None else history_level(score)
+    return min(4, max(0, 2 - (level + EQUAL_STEPS) // (2 * EQUAL_STEPS)))
+
+
+def _rtt_burden(rtt_seconds: float | None) -> int:
+    if rtt_seconds is None:
+        return 1
+    return sum(rtt_seconds > step for step in _RTT_STEPS_SECONDS)
+
+
+# What would be wasted
+
+
+def waste_floor(need: int) -> int:
+    """Twice and four times this is one and two steps of waste; in powers of two."""
+    return max(need, _SMALL_BYTES).bit_length()
+
+
+# Room
+
+
+def room_levels(free: Free) -> Mapping[str, int]:
+    """Coarse, so that they change seldom; who seems to have room is then asked exactly."""
+    return {
+        "cpu": bucket_of(free.cpu_millis, 2),
+        "memory": bucket_of(free.memory, 2),
+        "disk": bucket_of(free.disk, 2),
+        "whole_gpus": sum(share == 1000 for share in free.gpu_millis),
+        "gpu_share": max(free.gpu_millis, default=0) // 125,
+    }
+
+
+def room_needed(requirements: Requirements) -> Mapping[str, int]:
+    """The levels that a worker with room reaches."""
+    needed = {}
+    if requirements.cpu_cores:
+        needed["cpu"] = bucket_of(millis(requirements.cpu_cores), 2)
+    if requirements.min_memory:
+        needed["memory"] = bucket_of(requirements.min_memory, 2)
+    if requirements.disk:
+        needed["disk"] = bucket_of(requirements.disk, 2)
+    wanted = requirements.gpus
+    if wanted is not None and wanted.count >= 1:
+        needed["whole_gpus"] = max(1, round(wanted.count))
+    elif wanted is not None:
+        needed["gpu_share"] = millis(wanted.count) // 125
+    return needed

@@ -1,0 +1,38 @@
+"""Version ranges, as people write them: ">=12.2,<13"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+def version_satisfies(version: str, wanted: str) -> bool:
+    """`wanted` is a list like ">=12.2,<13"; without an operator it means exactly that."""
+    have = _version(version)
+    for part in wanted.split(","):
+        text = part.strip()
+        operator = next((o for o in (">=", "<=", "==", "!=", ">", "<") if text.startswith(o)), "")
+        need = _version(text[len(operator) :])
+        width = max(len(have), len(need))
+        left = have + (0,) * (width - len(have))
+        right = need + (0,) * (width - len(need))
+        if not _COMPARE[operator or "=="](left, right):
+            return False
+    return True
+
+
+def _version(text: str) -> tuple[int, ...]:
+    numbers = []
+    for part in text.strip().lstrip("v").split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        numbers.append(int(digits) if digits else 0)
+    return tuple(numbers)
+
+
+_COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
+    ">=": lambda left, right: left >= right,
+    "<=": lambda left, right: left <= right,
+    "==": lambda left, right: left == right,
+    "!=": lambda left, right: left != right,
+    ">": lambda left, right: left > right,
+    "<": lambda left, right: left < right,
+}
