@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mycel.core import bitmaps
 from mycel.core.identifiers import JobId, JobNumber
 from mycel.core.jobs import Group, Job, Specification, index_of, job_of, task_key
-from mycel.core.queue import Backoff, ShapeQueue, Waiting
+from mycel.core.queue import Backoff, ShapeQueue, Usual, Waiting
 from mycel.core.resources import Requirements
 from mycel.core.states import JobState, TaskState
 from mycel.core.work import Work
@@ -34,7 +34,7 @@ def test_each_task_leaves_its_queue_once(
     counts: list[int], out_of_order: list[int], takes: list[int]
 ) -> None:
     job = job_with(*counts)
-    queue = ShapeQueue(job.groups[0].shape, 0)
+    queue = ShapeQueue(job.groups[0].shape, 0, Usual())
     for block in job.blocks:
         queue.add_block(block)
     left: list[int] = []
@@ -52,7 +52,7 @@ def test_each_task_leaves_its_queue_once(
 
 def test_what_comes_back_goes_first() -> None:
     job = job_with(5)
-    queue = ShapeQueue(job.groups[0].shape, 0)
+    queue = ShapeQueue(job.groups[0].shape, 0, Usual())
     [block] = job.blocks
     queue.add_block(block)
     [(_, first)] = queue.take(1)
@@ -65,7 +65,7 @@ def test_what_comes_back_goes_first() -> None:
 def test_old_tasks_wait_for_the_recovery_and_new_ones_do_not() -> None:
     old, new = job_with(3), job_with(2)
     old.blocks[0].old = True
-    queue = ShapeQueue(old.groups[0].shape, 0)
+    queue = ShapeQueue(old.groups[0].shape, 0, Usual())
     queue.add_block(old.blocks[0])
     queue.add_block(new.blocks[0])
     queue.recovering.add(("worker", 1))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mycel.core.matching import slots_that_fit, total_of
+from mycel.core.matching.fits import left_after
 from mycel.core.resources import (
     Booking,
     Capabilities,
@@ -12,7 +14,6 @@ from mycel.core.resources import (
     GpuRequirement,
     Ledger,
     Requirements,
-    slots_that_fit,
 )
 
 A100 = Gpu("A100", 40_000_000_000)
@@ -55,8 +56,12 @@ def test_what_is_booked_never_exceeds_what_there_is(
     assert ledger.free == ledger.total
 
 
+def slots(has: Capabilities, need: Requirements) -> int:
+    return slots_that_fit(need, has, total_of(has))
+
+
 def test_tenths_of_a_core_add_up() -> None:
-    assert slots_that_fit(Capabilities(cpu_cores=1.0), Requirements(cpu_cores=0.1), 100) == 10
+    assert slots(Capabilities(cpu_cores=1.0), Requirements(cpu_cores=0.1)) == 10
 
 
 def test_a_fraction_goes_to_a_gpu_that_is_shared_already() -> None:
@@ -69,6 +74,19 @@ def test_a_fraction_goes_to_a_gpu_that_is_shared_already() -> None:
 
 def test_the_model_and_memory_of_a_gpu_count() -> None:
     wanted = Requirements(gpus=GpuRequirement(count=2.0, model="A100"))
-    assert slots_that_fit(machine, wanted, 9) == 1
+    assert slots(machine, wanted) == 1
     big = Requirements(gpus=GpuRequirement(count=1.0, memory=20_000_000_000))
-    assert slots_that_fit(machine, big, 9) == 2
+    assert slots(machine, big) == 2
+
+
+@given(requirements, st.integers(0, 6))
+def test_arithmetic_says_what_a_ledger_would(need: Requirements, booked: int) -> None:
+    """How many fit, and what is left once so many are there."""
+    ledger = Ledger(machine)
+    fitting = 0
+    for _ in range(booked):
+        fitting += ledger.book(need) is not None
+    left = left_after(need, machine, total_of(machine), fitting)
+    assert left == ledger.free
+    more = slots_that_fit(need, machine, left, 5)
+    assert more == sum(ledger.book(need) is not None for _ in range(5))

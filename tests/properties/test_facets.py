@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mycel.core.events import Sighting
 from mycel.core.facets import facets_asked, facets_of
 from mycel.core.identifiers import PeerId
-from mycel.core.matching import obstacle
+from mycel.core.matching import Pool, obstacle
 from mycel.core.resources import Capabilities, Gpu, GpuRequirement, Requirements
 from mycel.core.scheduler.known import KnownWorkers
 from mycel.core.work import Shape
@@ -62,15 +62,14 @@ def test_whoever_lacks_a_facet_lacks_something(has: Capabilities, shape: Shape) 
 
 @given(st.lists(capabilities, max_size=12), shapes)
 def test_the_known_workers_that_suit_are_found(machines: list[Capabilities], shape: Shape) -> None:
-    known = KnownWorkers(100)
+    known = KnownWorkers(100, Pool())
     for number, has in enumerate(machines):
         known.see(_sighting(f"worker-{number}", has), 0.0)
-    found = {one.peer for one in known.suitable(shape, 100) if one is not None}
+    found = {one.peer for one in known.suitable(shape, lambda: 0.0)}
     suits = {
         f"worker-{number}" for number, has in enumerate(machines) if obstacle(shape, has) is None
     }
     assert found == suits
-    assert known.suits_some(shape) == bool(suits)
 
 
 def test_the_rarest_is_asked_first() -> None:

@@ -153,7 +153,7 @@ class Bench:
 
     def groups_ms(self) -> float:
         """1,000 tasks of one shape: whom to ask, and for how many each."""
-        times = []
+        times: list[float] = []
         while len(times) < GROUPS:
             shape = fleet.shape(self.random, self.workers)
             began = time.perf_counter()

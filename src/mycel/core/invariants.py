@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import bitmaps
+from .identifiers import PeerId
 from .jobs import Job
 from .scheduler import Scheduler
 from .scheduler.state import State
@@ -14,6 +15,7 @@ def check_scheduler(scheduler: Scheduler) -> None:
     state = scheduler.state
     _check_attempts(state)
     _check_leases(state)
+    _check_pool(state)
     _check_queues(state)
     _check_jobs(state)
 
@@ -42,6 +44,33 @@ def _check_leases(state: State) -> None:
             assert lease.slots >= 1
 
 
+def _check_pool(state: State) -> None:
+    pool = state.pool
+    described = [one for one in state.workers.values() if one.member is not None]
+    assert len(pool) == len(described) + len(state.known), "the pool miscounts its workers"
+    for worker in described:
+        member = worker.member
+        assert member is not None
+        assert pool.get(worker.peer) is member, "a worker's place in the pool is another's"
+        assert member.linked
+        assert member.available == (worker.is_healthy and worker.accepting)
+        assert member.capabilities == worker.capabilities
+        assert len(member.assigned) == len(worker.asked), "what was assigned is miscounted"
+        for shape, asked in worker.asked.items():
+            assert state.asked.get(asked.request) is asked
+            assert asked.queue.asked >> member.slot & 1
+            assert asked.queue.shape == shape
+    for queue in state.queues.values():
+        slots = [one.slots for one in state.asked.values() if one.queue is queue]
+        assert queue.asked_slots == sum(slots), "asked slots miscounted"
+        assert queue.asked.bit_count() == len(slots)
+        for place in range(queue.refused.bit_length()):
+            if queue.refused >> place & 1:
+                refuser = state.workers.get(PeerId(pool.at(place).key))
+                assert refuser is not None
+                assert queue.shape in refuser.refused, "somebody is not asked and did not refuse"
+
+
 def _check_queues(state: State) -> None:
     held: dict[int, int] = {}
     live: dict[int, int] = {}
@@ -50,6 +79,9 @@ def _check_queues(state: State) -> None:
             held[id(lease.queue)] = held.get(id(lease.queue), 0) + lease.slots
             live[id(lease.queue)] = live.get(id(lease.queue), 0) + lease.outstanding
     for queue in state.queues.values():
+        for key, lease in queue.leases.items():
+            assert state.workers[key[0]].leases.get(key[1]) is lease
+        assert queue.held_slots == sum(lease.slots for lease in queue.leases.values())
         assert queue.held_slots == held.get(id(queue), 0), "a shape miscounts its slots"
         assert queue.live == live.get(id(queue), 0), "a shape miscounts what is out"
         fresh = sum(block.fresh for block in queue.blocks)

@@ -74,7 +74,8 @@ class Group:
     @classmethod
     def of(cls, specification: Specification, user: str, stage: int = 0) -> Group:
         work, requirements = specification.work, specification.requirements
-        return cls(specification, shape_of(work, requirements, user, specification.priority), stage)
+        shape = shape_of(work, requirements, user, specification.priority, specification.max_cost)
+        return cls(specification, shape, stage)
 
 
 _arguments_decoder = msgspec.json.Decoder(list[msgspec.Raw])

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from typing import TYPE_CHECKING, Final
 
+from .identifiers import LeaseId, PeerId
 from .jobs import Block, Job, TaskKey
 from .work import Shape
+
+if TYPE_CHECKING:
+    from .scheduler.tables import Lease
+
+_FADING: Final = 0.05
+"""How much one more duration counts in the mean."""
 
 
 class Waiting:
@@ -24,12 +32,31 @@ class Waiting:
         self.index = index
 
 
+class Usual:
+    """How long tasks of a shape take. It outlives the queue."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+
+    def measure(self, seconds: float) -> float:
+        """How long this one took, 1 being usual."""
+        if self.seconds is None or self.seconds <= 0.0:
+            self.seconds = seconds
+            return 1.0
+        relative = seconds / self.seconds
+        self.seconds += _FADING * (seconds - self.seconds)
+        return relative
+
+
 class ShapeQueue:
     """The waiting tasks of one shape, and the bookkeeping of its leases."""
 
-    def __init__(self, shape: Shape, order: int) -> None:
+    def __init__(self, shape: Shape, order: int, usual: Usual) -> None:
         self.shape = shape
         self.order = order
+        self.usual = usual
         self.blocks: deque[Block] = deque()
         self.came_back: deque[Waiting] = deque()
         self.fresh_old = 0
@@ -37,7 +64,14 @@ class ShapeQueue:
         self.fresh_new = 0
         self.recovering: set[tuple[str, int]] = set()
         """Journalled leases (worker, lease) that have not reported since the restart."""
+        self.leases: dict[tuple[PeerId, LeaseId], Lease] = {}
         self.held_slots = 0
+        self.asked_slots = 0
+        """Asked for and not answered yet."""
+        self.asked = 0
+        """The workers asked, as a mask of their slots in the pool."""
+        self.refused = 0
+        """Those that said no a moment ago: they are not asked again yet."""
         self.live = 0
         """Attempts out under leases of this shape."""
         self.careful_until = 0.0

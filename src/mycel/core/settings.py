@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from .matching import SelectionSettings
+
 
 class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     enable_retries: bool = True
@@ -33,6 +35,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_queued_tasks: int = 1_000_000
     max_batch_tasks: int = 10_000
     retry: RetrySettings = RetrySettings()
+    selection: SelectionSettings = SelectionSettings()
     task_timeout: float | None = None
     """For tasks that name none of their own."""
     model_task_timeout: float = 300.0

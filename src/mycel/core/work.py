@@ -54,7 +54,13 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A non-zero exit or an exception is worth another attempt."""
 
 
-def shape_of(work: Work, requirements: Requirements, user: str, priority: int) -> Shape:
+def shape_of(
+    work: Work,
+    requirements: Requirements,
+    user: str,
+    priority: int,
+    max_cost: float | None = None,
+) -> Shape:
     # A process brings its environment along; a warm interpreter was started with one.
     environment = work.env if work.driver == "python" else ()
     return Shape(
@@ -65,6 +71,7 @@ def shape_of(work: Work, requirements: Requirements, user: str, priority: int) -
         environment=environment,
         user=user,
         priority=priority,
+        max_cost=max_cost,
     )
 
 

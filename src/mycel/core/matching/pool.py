@@ -215,6 +215,9 @@ class Pool:
         """Everybody who could ever run it."""
         return self.eligibility.eligible(shape)
 
+    def can_run(self, member: Member, shape: Shape) -> bool:
+        return bool(self.eligibility.eligible(shape) >> member.slot & 1)
+
     def filtered(self, shape: Shape) -> int:
         """The filter: the whole requirement, healthy, and near unless none is."""
         eligible = self.eligibility.eligible(shape)
@@ -222,11 +225,11 @@ class Pool:
         return (near or eligible) & self.available
 
     def ranked(
-        self, shape: Shape, random: Callable[[], float], excluded: int = 0
+        self, shape: Shape, random: Callable[[], float], among: int = -1, excluded: int = 0
     ) -> Iterator[tuple[Member, bool]]:
-        """Whom to ask, the best first, each with whether it has room now. What it yields may
-        be taken, but the pool must not be changed before the next is asked for."""
-        candidates = self.filtered(shape)
+        """Whom of these to ask, the best first, each with whether it has room now. The pool
+        must not be changed before the last one is asked for."""
+        candidates = self.filtered(shape) & among
         if excluded:
             candidates = without(candidates, excluded)
         view = View(self, shape, random)

@@ -32,6 +32,7 @@ from mycel.core.states import (
 )
 
 from .measuring import Measuring
+from .roster import Roster
 from .state import State
 from .tables import Attempt, Worker
 from .views import job_view
@@ -47,8 +48,9 @@ _STEPS = {
 
 
 class Attempts:
-    def __init__(self, state: State, measuring: Measuring) -> None:
+    def __init__(self, state: State, measuring: Measuring, roster: Roster) -> None:
         self._state = state
+        self._roster = roster
         self._measuring = measuring
 
     # What comes back
@@ -85,6 +87,7 @@ class Attempts:
             if attempt is not None and self._is_current(attempt):
                 self._conclude(attempt, outcome, clock_offset, now)
             acknowledged.append(outcome.attempt)
+        self._roster.measured(worker)
         self._acknowledge_soon(worker, acknowledged, now)
 
     def _acknowledge_soon(self, worker: Worker, attempts: list[AttemptId], now: float) -> None:
@@ -121,6 +124,8 @@ class Attempts:
             self._remove(attempt, AttemptStep.SUCCEED, TaskStep.SUCCEED, now)
             seconds = max(0.0, outcome.ended_at - outcome.started_at)
             self._measuring.success(attempt.worker, seconds, now)
+            if attempt.lease is not None:
+                self._roster.succeeded(attempt.worker, attempt.lease.queue, seconds)
             self._end_task(attempt, outcome, TaskState.SUCCEEDED, now)
         else:
             self._failed(attempt, outcome, now)

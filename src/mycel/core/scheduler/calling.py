@@ -15,30 +15,31 @@ from typing import Final
 from mycel.core.effects import Announce, Dial, Part, Seek
 from mycel.core.events import Sighting, WorkersSeen, WorkerWithdrawn
 from mycel.core.identifiers import PeerId
-from mycel.core.matching import slots_of
+from mycel.core.matching import slots_that_fit, total_of
 from mycel.core.messages import Register
 from mycel.core.queue import ShapeQueue
-from mycel.core.resources import SLOTS_MAX
 from mycel.core.states import WorkerState, WorkerStep
 from mycel.core.work import Shape
 
 from .known import KnownWorker
 from .leasing import Leasing
 from .measuring import Measuring
+from .roster import Roster
 from .state import State
 from .tables import Call, Worker
 
 CALLS_MAX: Final = 64
 """So many workers are dialled at once."""
-CHECKS_MAX: Final = 500
-"""So many known workers are held against a new shape in one event."""
 PART_SECONDS: Final = 5.0
 """While there are too many links and all are in use, they are looked at so often."""
 
 
 class Calling:
-    def __init__(self, state: State, leasing: Leasing, measuring: Measuring) -> None:
+    def __init__(
+        self, state: State, leasing: Leasing, measuring: Measuring, roster: Roster
+    ) -> None:
         self._state = state
+        self._roster = roster
         self._leasing = leasing
         self._measuring = measuring
         self.has_new_links = False
@@ -80,23 +81,23 @@ class Calling:
 
     def _unmet(self, queue: ShapeQueue) -> int:
         state = self._state
-        asked = sum(one.slots for one in state.asked.values() if one.queue is queue)
         called = sum(one.slots for one in state.calls.values() if one.queue is queue)
-        return queue.waiting + queue.live - queue.held_slots - asked - called
+        return queue.waiting + queue.live - queue.held_slots - queue.asked_slots - called
 
     def _call(self, queue: ShapeQueue, want: int, now: float) -> int:
         """Calls workers that suit; returns what is still wanted."""
         state = self._state
-        for known in state.known.suitable(queue.shape, CHECKS_MAX):
-            if want <= 0 or len(state.calls) >= CALLS_MAX:
+        chosen: list[tuple[KnownWorker, int]] = []
+        for known in state.known.suitable(queue.shape, state.random):
+            if want <= 0 or len(state.calls) + len(chosen) >= CALLS_MAX:
                 break
-            if known is None:
-                state.timers.set(("call", queue.shape), now)
-                return 0
-            slots = max(1, slots_of(queue.shape, known.capabilities, min(want, SLOTS_MAX)))
+            has = known.capabilities
+            slots = slots_that_fit(queue.shape.requirements, has, total_of(has), want)
+            chosen.append((known, max(1, slots)))
+            want -= max(1, slots)
+        for known, slots in chosen:
             self._dial(known, now)
             state.calls[known.peer] = Call(queue, slots)
-            want -= slots
         return want
 
     def _dial(self, known: KnownWorker, now: float) -> None:
@@ -109,6 +110,7 @@ class Calling:
         worker.addresses = known.addresses
         worker.software_version = known.software_version
         worker.facts["presence"] = worker.facts["capabilities"] = (known.source, known.seen_at)
+        self._roster.described(worker, now)
         state.emit(Dial(known.peer, known.addresses))
         state.timers.set(("away", known.peer), now + state.settings.away_seconds)
 
@@ -130,8 +132,7 @@ class Calling:
 
     def _is_served(self, shape: Shape) -> bool:
         """Whether some linked or called worker suits it, busy or not."""
-        workers = self._state.workers.values()
-        return any(self._leasing.obstacle(one, shape) is None for one in workers)
+        return bool(self._state.pool.eligible(shape) & self._state.pool.linked)
 
     def _seek_later(self, shape: Shape, delay: float, now: float) -> None:
         delay = min(delay, self._state.settings.discovery_interval)
@@ -212,6 +213,7 @@ class Calling:
         state = self._state
         worker.step(WorkerStep.PART)
         self._measuring.gone(worker)
+        self._roster.gone(worker)
         del state.workers[worker.peer]
         seconds = state.settings.known_seconds
         sighting = Sighting(

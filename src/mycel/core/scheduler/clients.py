@@ -22,7 +22,6 @@ from mycel.core.events import (
 from mycel.core.identifiers import JobId, JobNumber, RequestId, task_id
 from mycel.core.jobs import Block, Group, Job, Specification, TaskKey, task_key
 from mycel.core.journal import BlockAppended, GroupAdded, JobClosed, JobOpened
-from mycel.core.matching import obstacle
 from mycel.core.stages import runs_of
 from mycel.core.states import JobState
 from mycel.core.views import BatchView, SubmittedView
@@ -97,16 +96,12 @@ class Clients:
 
     def _refusal(self, event: Submit, now: float) -> Refusal | None:
         if event.require_satisfiable:
-            workers, known = self._state.workers.values(), self._state.known
+            pool = self._state.pool
             for specification, _ in _groups_in(event):
-                shape = Group.of(specification, event.user).shape
-                if not (
-                    any(obstacle(shape, worker.capabilities) is None for worker in workers)
-                    or known.suits_some(shape)
-                ):
+                if not pool.eligible(Group.of(specification, event.user).shape):
                     return Unprocessable(
-                        f"none of the {len(workers) + len(known)} known workers can run it; "
-                        "without require_satisfiable it would wait for one that can"
+                        f"none of the {len(pool)} known workers can run it; without "
+                        "require_satisfiable it would wait for one that can"
                     )
         deadlines = (specification.deadline_at for specification, _ in _groups_in(event))
         if any(at is not None and at <= self._state.unix(now) for at in deadlines):

@@ -10,13 +10,13 @@ records of it may turn up, so that none of them brings it back:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from mycel.core.events import Sighting
-from mycel.core.facets import Facet, facets_asked, facets_of
 from mycel.core.identifiers import PeerId
-from mycel.core.matching import obstacle
+from mycel.core.matching import Pool
+from mycel.core.matching.masks import without
 from mycel.core.resources import Capabilities
 from mycel.core.work import Shape
 
@@ -24,8 +24,6 @@ CLOCK_TOLERANCE_SECONDS: Final = 60.0
 BURIED_SECONDS: Final = 900.0
 """Longer than any record lives."""
 BURIED_MAX: Final = 100_000
-VERDICTS_MAX: Final = 64
-"""Shapes whose verdict is remembered with a known worker."""
 
 
 class KnownWorker:
@@ -42,7 +40,6 @@ class KnownWorker:
         "sequence",
         "software_version",
         "source",
-        "verdicts",
     )
 
     def __init__(self, sighting: Sighting, now: float) -> None:
@@ -59,22 +56,13 @@ class KnownWorker:
         self.source = sighting.source
         self.seen_at = now
         self.expires_at = now + sighting.valid_seconds
-        self.verdicts: dict[Shape, bool] = {}
-
-    def suits(self, shape: Shape) -> bool:
-        verdict = self.verdicts.get(shape)
-        if verdict is None:
-            if len(self.verdicts) >= VERDICTS_MAX:
-                self.verdicts.clear()
-            verdict = self.verdicts[shape] = obstacle(shape, self.capabilities) is None
-        return verdict
 
 
 class KnownWorkers:
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, pool: Pool) -> None:
         self._most = most
+        self._pool = pool
         self._workers: dict[PeerId, KnownWorker] = {}
-        self._by_facet: dict[Facet, dict[PeerId, KnownWorker]] = {}
         self._buried: dict[PeerId, tuple[int, float, float]] = {}
         """Boot, Unix time of the death, and when to forget it; oldest first."""
 
@@ -93,48 +81,29 @@ class KnownWorkers:
         if known is not None:
             if (sighting.boot, sighting.sequence) < (known.boot, known.sequence):
                 return False
-            self._forget_facets(known)
             known.learn(sighting, now)
         elif self.is_ghost(sighting) or len(self._workers) >= self._most:
             return False
         else:
             known = self._workers[sighting.peer] = KnownWorker(sighting, now)
-        for facet in facets_of(known.capabilities):
-            self._by_facet.setdefault(facet, {})[known.peer] = known
+        self._pool.put(
+            known.peer, known.capabilities, linked=False, source=known.source, seen_at=now
+        )
         return True
 
     def take(self, peer: PeerId) -> KnownWorker | None:
         """Out of here: it is called, linked, withdrawn or too old."""
         known = self._workers.pop(peer, None)
         if known is not None:
-            self._forget_facets(known)
+            self._pool.remove(peer)
         return known
 
-    def suitable(self, shape: Shape, checks: int) -> Iterator[KnownWorker | None]:
-        """Those that satisfy the whole requirement; None at the end if `checks` fresh looks
-        were not enough to see all of them: go on later, what was seen is remembered."""
-        sets = [self._by_facet.get(facet) for facet in facets_asked(shape)]
-        if any(found is None for found in sets):
-            return
-        fewest = min((found for found in sets if found is not None), key=len)
-        for known in list(fewest.values()):
-            if shape not in known.verdicts:
-                if checks == 0:
-                    yield None
-                    return
-                checks -= 1
-            if known.suits(shape):
-                yield known
-
-    def suits_some(self, shape: Shape) -> bool:
-        return any(self.suitable(shape, len(self._workers)))
-
-    def _forget_facets(self, known: KnownWorker) -> None:
-        for facet in facets_of(known.capabilities):
-            peers = self._by_facet[facet]
-            del peers[known.peer]
-            if not peers:
-                del self._by_facet[facet]
+    def suitable(self, shape: Shape, random: Callable[[], float]) -> Iterator[KnownWorker]:
+        """Those that satisfy the whole requirement, the best first."""
+        pool = self._pool
+        unlinked = without(pool.eligible(shape), pool.linked)
+        for member, _ in pool.ranked(shape, random, among=unlinked) if unlinked else ():
+            yield self._workers[PeerId(member.key)]
 
     # The dead
 

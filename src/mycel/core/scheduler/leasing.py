@@ -8,20 +8,26 @@ other ranks higher.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mycel.core.codec import encode_shape
 from mycel.core.effects import SendRenewal
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
 from mycel.core.journal import LeaseEnded, LeaseGranted
-from mycel.core.matching import Candidate, has_room, in_order, obstacle, slots_of
+from mycel.core.matching import Member, slots_that_fit, total_of
 from mycel.core.messages import Offer, Release, Renew, Request, Wanted, Withdraw
 from mycel.core.queue import ShapeQueue
-from mycel.core.resources import SLOTS_MAX
 from mycel.core.states import LeaseState, LeaseStep
 from mycel.core.work import Shape
 
 from .attempts import Attempts
 from .state import State
 from .tables import Asked, Attempt, Lease, Worker
+
+SPREAD_MAX: Final = 16
+"""Waiting tasks are spread over so many workers before one is asked for all that it can hold."""
+BUSY_ASKED_MAX: Final = 8
+"""So many workers without room are asked at once: who holds their leases learns of it."""
 
 
 class Leasing:
@@ -32,60 +38,67 @@ class Leasing:
     # Asking
 
     def negotiate(self, queue: ShapeQueue, now: float) -> None:
-        asked = sum(one.slots for one in self._state.asked.values() if one.queue is queue)
-        want = queue.waiting + queue.live - queue.held_slots - asked
+        want = queue.waiting + queue.live - queue.held_slots - queue.asked_slots
         if queue.waiting == 0 or want <= 0:
             return
         began = self._state.stopwatch()
-        candidates = in_order(self._candidates(queue, now))
+        chosen = self._choose(queue, want)
         self._state.selection_seconds.append(self._state.stopwatch() - began)
-        for candidate in candidates:
-            if want <= 0:
-                return
-            slots = min(want, candidate.slots)
-            self._ask(self._state.workers[PeerId(candidate.key)], queue, slots, now)
-            want -= slots
+        for member, slots in chosen:
+            self._ask(self._state.workers[PeerId(member.key)], member, queue, slots, now)
 
-    def _candidates(self, queue: ShapeQueue, now: float) -> list[Candidate]:
-        shape = queue.shape
-        found = []
-        for worker in self._state.workers.values():
-            if (
-                not worker.is_healthy
-                or not worker.accepting
-                or shape in worker.asked
-                or worker.ask_after.get(shape, 0.0) > now
-                or self.obstacle(worker, shape) is not None
-            ):
-                continue
-            slots = worker.slots_by_shape.get(shape)
-            if slots is None:
-                slots = slots_of(shape, worker.capabilities, SLOTS_MAX)
-                worker.slots_by_shape[shape] = slots
-            room = has_room(shape.requirements, worker.capabilities, worker.free)
-            load = len(worker.attempts) / max(1, slots)
-            found.append(Candidate(worker.peer, room, max(1, slots), load, worker.rtt_seconds))
-        return found
+    def _choose(self, queue: ShapeQueue, want: int) -> list[tuple[Member, int]]:
+        """Whom to ask, and for how many slots each: as few as can hold what waits, but enough
+        that a handful of tasks does not crowd onto one machine while others idle."""
+        need = queue.shape.requirements
+        fitting: list[tuple[Member, int]] = []
+        busy: list[tuple[Member, int]] = []
+        room_in_all = 0
+        pool = self._state.pool
+        excluded = queue.asked | queue.refused
+        for member, room in pool.ranked(
+            queue.shape, self._state.random, among=pool.linked, excluded=excluded
+        ):
+            enough = room_in_all >= want
+            if room:
+                if enough and len(fitting) >= min(want, SPREAD_MAX):
+                    break
+                slots = slots_that_fit(need, member.capabilities, member.expected)
+                fitting.append((member, slots))
+                room_in_all += slots
+            elif enough or len(busy) >= BUSY_ASKED_MAX:
+                break
+            else:
+                total = total_of(member.capabilities)
+                slots = slots_that_fit(need, member.capabilities, total, want - room_in_all)
+                busy.append((member, max(1, slots)))
+                room_in_all += max(1, slots)
+        return _shared_out(fitting, want) + busy
 
-    def obstacle(self, worker: Worker, shape: Shape) -> str | None:
-        if shape not in worker.obstacles:
-            worker.obstacles[shape] = obstacle(shape, worker.capabilities)
-        return worker.obstacles[shape]
-
-    def _ask(self, worker: Worker, queue: ShapeQueue, slots: int, now: float) -> None:
+    def _ask(
+        self, worker: Worker, member: Member, queue: ShapeQueue, slots: int, now: float
+    ) -> None:
         state = self._state
         request = state.next_request()
         asked = Asked(request, worker, queue, slots)
         state.asked[request] = worker.asked[queue.shape] = asked
+        queue.asked_slots += slots
+        queue.asked |= 1 << member.slot
+        state.pool.ask(member, request, queue.shape, slots)
         state.timers.set(("request", request), now + state.settings.request_seconds)
         state.send(worker.peer, Request(request, queue.shape, slots))
 
     def forget_request(self, request: RequestId) -> Asked | None:
         asked = self._state.asked.pop(request, None)
         if asked is not None:
-            asked.worker.asked.pop(asked.queue.shape, None)
+            queue, member = asked.queue, asked.worker.member
+            assert member is not None, "a worker was asked that is not in the pool"
+            asked.worker.asked.pop(queue.shape, None)
+            queue.asked_slots -= asked.slots
+            queue.asked &= ~(1 << member.slot)
+            self._state.pool.answered(member, request)
             self._state.timers.cancel(("request", request))
-            self._state.touch(asked.queue)
+            self._state.touch(queue)
         return asked
 
     # Answers
@@ -98,7 +111,7 @@ class Leasing:
                 state.send(worker.peer, Release(offer.lease, offer.slots))
             return
         if not offer.yes or offer.lease is None or offer.slots < 1:
-            self._ask_later(worker, asked.queue.shape, now)
+            self._ask_later(worker, asked.queue, now)
             return
         if offer.lease in worker.leases:
             return  # a repeated answer
@@ -111,22 +124,40 @@ class Leasing:
             now,
             arrived_at + state.settings.lease_seconds,
         )
-        worker.leases[lease.id] = lease
+        worker.leases[lease.id] = asked.queue.leases[lease.key] = lease
         asked.queue.held_slots += lease.slots
+        assert worker.member is not None
+        state.pool.has_run(worker.member, asked.queue.shape)
         self._watch(lease)
         state.timers.set(("idle", lease.key), now + state.settings.idle_lease_seconds)
         shape = encode_shape(asked.queue.shape)
         state.record(LeaseGranted(worker.peer, lease.id, shape, lease.slots, worker.addresses))
 
-    def _ask_later(self, worker: Worker, shape: Shape, now: float) -> None:
+    def _ask_later(self, worker: Worker, queue: ShapeQueue, now: float) -> None:
+        assert worker.member is not None
         again = now + self._state.settings.ask_again_seconds
-        worker.ask_after[shape] = again
-        self._state.timers.set(("ask", (worker.peer, shape)), again)
+        worker.refused.add(queue.shape)
+        queue.refused |= 1 << worker.member.slot
+        self._state.timers.set(("ask", (worker.peer, queue.shape)), again)
+
+    def may_ask_again(self, worker: Worker, shape: Shape) -> None:
+        worker.refused.discard(shape)
+        queue = self._state.queues.get(shape)
+        if queue is not None and worker.member is not None:
+            queue.refused &= ~(1 << worker.member.slot)
+            self._state.touch(queue)
 
     def news(self, worker: Worker) -> None:
-        """The worker's state has changed: whoever waits may ask it again."""
-        worker.ask_after.clear()
-        self.touch_waiting()
+        """There is more room than before: whoever waits for such a worker may ask it."""
+        for shape in list(worker.refused):
+            self._state.timers.cancel(("ask", (worker.peer, shape)))
+            self.may_ask_again(worker, shape)
+        for queue in self._state.queues.values():
+            if queue.waiting and self._can_run(worker, queue.shape):
+                self._state.touch(queue)
+
+    def _can_run(self, worker: Worker, shape: Shape) -> bool:
+        return worker.member is not None and self._state.pool.can_run(worker.member, shape)
 
     def touch_waiting(self) -> None:
         for queue in self._state.queues.values():
@@ -151,7 +182,7 @@ class Leasing:
         self._state.timers.set(("lease", lease.key), lease.ends_at)
 
     def restore(self, lease: Lease) -> None:
-        lease.worker.leases[lease.id] = lease
+        lease.worker.leases[lease.id] = lease.queue.leases[lease.key] = lease
         lease.queue.held_slots += lease.slots
         lease.queue.recovering.add(lease.key)
         self._watch(lease)
@@ -190,7 +221,7 @@ class Leasing:
         """Attempts under it are the caller's business."""
         state = self._state
         lease.step(step)
-        del lease.worker.leases[lease.id]
+        del lease.worker.leases[lease.id], lease.queue.leases[lease.key]
         lease.queue.held_slots -= lease.slots
         for kind in ("lease", "idle", "accept", "yield"):
             state.timers.cancel((kind, lease.key))
@@ -257,7 +288,7 @@ class Leasing:
             and other.waiting
             and other.shape.priority == mine.shape.priority
             and (other.held_slots == 0 or mine.held_slots >= other.held_slots + 2)
-            and self.obstacle(lease.worker, other.shape) is None
+            and self._can_run(lease.worker, other.shape)
             for other in self._state.queues.values()
         )
 
@@ -308,3 +339,16 @@ class Leasing:
             self._state.send(lease.worker.peer, Withdraw(overdue))
         if lease.unaccepted:
             self._state.timers.set(("accept", lease.key), lease.unaccepted[0][2] + patience)
+
+
+def _shared_out(fitting: list[tuple[Member, int]], want: int) -> list[tuple[Member, int]]:
+    """In even parts, as far as there is room: the smallest first, so that the larger ones
+    take what those cannot."""
+    parts = []
+    left = want
+    for place, (member, slots) in enumerate(sorted(fitting, key=lambda one: one[1])):
+        part = min(slots, -(-left // (len(fitting) - place)))
+        if part > 0:
+            parts.append((member, part))
+            left -= part
+    return parts

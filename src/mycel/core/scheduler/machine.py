@@ -10,7 +10,7 @@ sent into the room that there is, and leases are asked for or given up.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -19,6 +19,7 @@ from mycel.core import events, messages
 from mycel.core.effects import Effect
 from mycel.core.events import Event
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
+from mycel.core.matching import ALGORITHMS, Algorithm
 from mycel.core.queue import ShapeQueue
 from mycel.core.settings import SchedulerSettings
 from mycel.core.states import WorkerState
@@ -34,6 +35,7 @@ from .measuring import Measuring
 from .presence import Presence
 from .restoring import Restoring
 from .retention import Retention
+from .roster import Roster
 from .sending import Sending
 from .staging import Staging
 from .state import State
@@ -51,16 +53,23 @@ class Scheduler:
         digest: Callable[[bytes], bytes],
         random: Callable[[], float],
         stopwatch: Callable[[], float] = lambda: 0.0,
+        algorithms: Mapping[str, Algorithm] = ALGORITHMS,
     ) -> None:
-        self.state: Final = State(settings, digest, random, stopwatch)
+        self.state: Final = State(settings, digest, random, stopwatch, algorithms)
+        self._roster = Roster(self.state)
         self._sending = Sending(self.state)
         self._measuring = Measuring(self.state)
-        self._attempts = Attempts(self.state, self._measuring)
+        self._attempts = Attempts(self.state, self._measuring, self._roster)
         self._deadlines = Deadlines(self.state, self._attempts)
         self._leasing = Leasing(self.state, self._attempts)
-        self._calling = Calling(self.state, self._leasing, self._measuring)
+        self._calling = Calling(self.state, self._leasing, self._measuring, self._roster)
         self._presence = Presence(
-            self.state, self._attempts, self._leasing, self._measuring, self._calling
+            self.state,
+            self._attempts,
+            self._leasing,
+            self._measuring,
+            self._calling,
+            self._roster,
         )
         self._staging = Staging(self.state, self._attempts)
         self._clients = Clients(
@@ -142,7 +151,6 @@ class Scheduler:
             "dial": self._for_worker(self._presence.dial_again),
             "away": self._for_worker(self._presence.away_too_long),
             "forget": self._known_too_long,
-            "call": self._shape_due,
             "part": self._calling.part_due,
             "seek": self._seek_due,
             "prune": self._retention.prune,
@@ -192,10 +200,8 @@ class Scheduler:
             queues.sort(key=lambda one: (-one.shape.priority, one.held_slots, one.order))
         for queue in queues:
             self._sending.fill(queue, now)
-            for worker in self.state.workers.values():
-                for lease in list(worker.leases.values()):
-                    if lease.queue is queue and lease.wanted is not None:
-                        self._leasing.consider_yielding(lease, now)
+            for lease in [one for one in queue.leases.values() if one.wanted is not None]:
+                self._leasing.consider_yielding(lease, now)
             self._leasing.negotiate(queue, now)
             self._calling.look(queue, now)
             if not queue.all_waiting and not queue.held_slots and not queue.live:
@@ -205,11 +211,7 @@ class Scheduler:
     def _forget(self, queue: ShapeQueue) -> None:
         """Shapes come and go; one with nothing left of it takes no room."""
         state = self.state
-        if (
-            queue.recovering
-            or len(state.backoff)
-            or any(asked.queue is queue for asked in state.asked.values())
-        ):
+        if queue.recovering or len(state.backoff) or queue.asked_slots:
             return
         state.queues.pop(queue.shape, None)
 
@@ -225,7 +227,10 @@ class Scheduler:
     def _reconfigure(self, event: events.Reconfigure, now: float) -> None:
         state = self.state
         kept = state.settings.lease_seconds
+        before = state.settings.selection
         state.settings = msgspec.structs.replace(event.settings, lease_seconds=kept)
+        if event.settings.selection != before:
+            state.pool.apply(event.settings.selection, state.algorithms)
         for queue in state.queues.values():  # a limit may have been lifted
             state.touch(queue)
 
@@ -255,12 +260,6 @@ class Scheduler:
 
         return due
 
-    def _shape_due(self, key: object, now: float) -> None:
-        assert isinstance(key, Shape)
-        queue = self.state.queues.get(key)
-        if queue is not None:
-            self.state.touch(queue)
-
     def _seek_due(self, key: object, now: float) -> None:
         assert isinstance(key, Shape)
         self._calling.seek_due(key, now)
@@ -275,9 +274,9 @@ class Scheduler:
 
     def _ask_due(self, key: object, now: float) -> None:
         assert isinstance(key, tuple)
-        queue = self.state.queues.get(key[1])
-        if queue is not None:
-            self.state.touch(queue)
+        worker = self.state.workers.get(key[0])
+        if worker is not None:
+            self._leasing.may_ask_again(worker, key[1])
 
     def _listen(self, event: events.Listen, now: float) -> None:
         self.state.listening = event.on
@@ -311,7 +310,7 @@ class Scheduler:
     def _round_trip(self, event: events.RoundTrip, now: float) -> None:
         worker = self.state.workers.get(event.peer)
         if worker is not None:
-            worker.rtt_seconds = event.seconds
+            self._roster.round_trip(worker, event.seconds)
 
     def _received(self, event: events.Received, now: float) -> None:
         message = event.message
@@ -385,7 +384,10 @@ class Scheduler:
             self._leasing.wanted(lease, message, now)
 
     def _load(self, worker: Worker, message: messages.Load, arrived_at: float, now: float) -> None:
-        worker.free = message.free
+        opened = message.accepting and not worker.accepting
         worker.accepting = message.accepting
         worker.facts["load"] = ("link", arrived_at)
-        self._leasing.news(worker)
+        gained = self._roster.reported(worker, message.free, message.running)
+        self._roster.stands(worker)
+        if gained or opened:
+            self._leasing.news(worker)

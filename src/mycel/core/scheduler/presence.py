@@ -19,6 +19,7 @@ from .attempts import Attempts
 from .calling import Calling
 from .leasing import Leasing
 from .measuring import Measuring
+from .roster import Roster
 from .state import State
 from .tables import Attempt, Worker
 
@@ -33,12 +34,14 @@ class Presence:
         leasing: Leasing,
         measuring: Measuring,
         calling: Calling,
+        roster: Roster,
     ) -> None:
         self._state = state
         self._measuring = measuring
         self._attempts = attempts
         self._leasing = leasing
         self._calling = calling
+        self._roster = roster
 
     # Coming
 
@@ -56,6 +59,7 @@ class Presence:
         self._describe(worker, register, now)
         self._calling.registered(worker, register, now)
         worker.step(WorkerStep.REGISTER)
+        self._roster.described(worker, now)
         worker.missed = 0
         worker.last_heard = arrived_at
         state.timers.cancel(("dial", peer))
@@ -83,8 +87,6 @@ class Presence:
         worker.software_version = register.software_version
         worker.accepting = True
         worker.facts["capabilities"] = worker.facts["load"] = ("registered", now)
-        worker.obstacles.clear()
-        worker.slots_by_shape.clear()
 
     def _settle_leases(
         self, worker: Worker, register: Register, arrived_at: float
@@ -187,6 +189,7 @@ class Presence:
             if worker.state is WorkerState.SUSPECT:
                 worker.step(WorkerStep.HEAR)
                 self._state.tell("worker.heard", arrived_at, worker=worker.peer, name=worker.name)
+                self._roster.stands(worker)
                 self._leasing.news(worker)
                 for lease in worker.leases.values():
                     self._state.touch(lease.queue)
@@ -202,6 +205,7 @@ class Presence:
         worker.step(WorkerStep.MISS)
         name, missed = worker.name, worker.missed
         self._state.tell("worker.silent", now, worker=worker.peer, name=name, missed=missed)
+        self._roster.stands(worker)
         if worker.missed >= self._state.settings.max_consecutive_failures:
             self._state.emit(Hangup(worker.peer, "it was silent for too long"))
             self.died(worker, "it was silent for too long", now)
@@ -213,6 +217,7 @@ class Presence:
             return
         state = self._state
         worker.step(WorkerStep.LOSE_LINK)
+        self._roster.stands(worker)
         state.linked.pop(worker.peer, None)
         worker.missed = 0
         worker.to_acknowledge.clear()  # what it still has, it will list again
@@ -266,6 +271,7 @@ class Presence:
         for kind in ("dial", "away"):
             state.timers.cancel((kind, worker.peer))
         self._measuring.gone(worker)
+        self._roster.gone(worker)
         del state.workers[worker.peer]
         state.linked.pop(worker.peer, None)
         state.known.bury(worker.peer, worker.boot, state.unix(now))

@@ -24,7 +24,7 @@ class Sending:
         """Sends what waits into the room that the leases of this shape have."""
         if not queue.waiting:
             return
-        leases = [lease for lease in self._leases_of(queue) if self._is_usable(lease)]
+        leases = [lease for lease in queue.leases.values() if self._is_usable(lease)]
         if not leases:
             return
         leases.sort(key=lambda lease: (lease.outstanding / lease.slots, lease.key))
@@ -35,14 +35,6 @@ class Sending:
         if queue.waiting:
             limits = [self._window(lease, careful) for lease in leases]
             self._spread(queue, leases, limits, now)
-
-    def _leases_of(self, queue: ShapeQueue) -> list[Lease]:
-        return [
-            lease
-            for worker in self._state.workers.values()
-            for lease in worker.leases.values()
-            if lease.queue is queue
-        ]
 
     @staticmethod
     def _is_usable(lease: Lease) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from mycel.core.effects import (
@@ -27,8 +27,9 @@ from mycel.core.identifiers import (
 )
 from mycel.core.jobs import Group, Job, Specification, TaskKey
 from mycel.core.journal import AttemptEnded, Entry
+from mycel.core.matching import Algorithm, Pool
 from mycel.core.messages import ControlMessage, WorkMessage
-from mycel.core.queue import Backoff, ShapeQueue
+from mycel.core.queue import Backoff, ShapeQueue, Usual
 from mycel.core.settings import SchedulerSettings
 from mycel.core.states import WorkerState
 from mycel.core.timers import Timers
@@ -39,6 +40,7 @@ from .tables import Asked, Attempt, Call, Worker
 
 TimerKey = tuple[str, object]
 GROUPS_MAX: Final = 1024
+USUAL_MAX: Final = 4096
 
 
 class State:
@@ -48,6 +50,7 @@ class State:
         digest: Callable[[bytes], bytes],
         random: Callable[[], float],
         stopwatch: Callable[[], float],
+        algorithms: Mapping[str, Algorithm],
     ) -> None:
         self.settings = settings
         self.digest = digest
@@ -65,6 +68,7 @@ class State:
         self.idempotency_keys: dict[str, Job] = {}
         self.last_job = 0
         self.queues: dict[Shape, ShapeQueue] = {}
+        self.usual: dict[Shape, Usual] = {}
         self.backoff = Backoff()
         self.attempts: dict[AttemptId, Attempt] = {}
         self.current: dict[TaskKey, Attempt] = {}
@@ -74,7 +78,12 @@ class State:
         self.healths: dict[PeerId, WorkerHealth] = {}
         """As journalled, of workers that are gone too."""
         self.unsaved_healths: dict[PeerId, WorkerHealth] = {}
-        self.known = KnownWorkers(settings.known_workers_max)
+        self.algorithms = algorithms
+        self.pool = Pool(settings.selection, algorithms)
+        """All workers that are known, linked or not, indexed for selection."""
+        self.local_workers: set[PeerId] = set()
+        """Those of this process, or of this machine."""
+        self.known = KnownWorkers(settings.known_workers_max, self.pool)
         """Workers without a link; none is in both tables."""
         self.linked: dict[PeerId, Worker] = {}
         """Those with a link, roughly the longest unused first."""
@@ -201,7 +210,12 @@ class State:
     def queue_of(self, shape: Shape) -> ShapeQueue:
         queue = self.queues.get(shape)
         if queue is None:
-            queue = self.queues[shape] = ShapeQueue(shape, len(self.queues))
+            usual = self.usual.get(shape)
+            if usual is None:
+                if len(self.usual) >= USUAL_MAX:
+                    del self.usual[next(iter(self.usual))]
+                usual = self.usual[shape] = Usual()
+            queue = self.queues[shape] = ShapeQueue(shape, len(self.queues), usual)
         return queue
 
     def add_worker(self, peer: PeerId, worker_state: WorkerState) -> Worker:

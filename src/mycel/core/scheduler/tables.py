@@ -11,6 +11,7 @@ from collections import deque
 from mycel.core.health import WorkerHealth
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
 from mycel.core.jobs import Block, Job, TaskKey
+from mycel.core.matching import Member
 from mycel.core.messages import Wanted
 from mycel.core.queue import ShapeQueue
 from mycel.core.resources import Capabilities, Free
@@ -167,9 +168,12 @@ class Worker:
         """In the order in which they were sent: those in front may have started."""
         self.to_acknowledge: list[AttemptId] = []
         self.asked: dict[Shape, Asked] = {}
-        self.ask_after: dict[Shape, float] = {}
-        self.obstacles: dict[Shape, str | None] = {}
-        self.slots_by_shape: dict[Shape, int] = {}
+        self.refused: set[Shape] = set()
+        """What it was asked for and said no to, a moment ago."""
+        self.member: Member | None = None
+        """Its place in the pool, once it has said what it can do."""
+        self.relative_seconds = 1.0
+        """How long its tasks take, 1 being usual for each of their shapes."""
         self.facts: dict[str, tuple[str, float]] = {}
         """Presence, capabilities and load: who said so, and when."""
 

@@ -16,7 +16,7 @@ from mycel.core.events import (
 )
 from mycel.core.identifiers import JobId, task_id
 from mycel.core.jobs import Block, Job, TaskKey, task_key
-from mycel.core.matching import all_obstacles, has_room, obstacle
+from mycel.core.matching import all_obstacles, has_room
 from mycel.core.resources import Free
 from mycel.core.stages import StageRun
 from mycel.core.states import StageState, TaskState, WorkerState
@@ -207,13 +207,7 @@ class Views:
         limit = state.settings.max_concurrent_tasks
         if limit is not None and len(state.attempts) >= limit:
             return "concurrency"
-        fits = any(
-            obstacle(shape, worker.capabilities) is None
-            for worker in state.workers.values()
-            if worker.state is not WorkerState.EXPECTED
-        )
-        fits = fits or state.known.suits_some(shape)
-        return "capacity" if fits else "no_match"
+        return "capacity" if state.pool.eligible(shape) else "no_match"
 
     # Why a task waits
 
