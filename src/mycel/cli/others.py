@@ -8,8 +8,10 @@ import importlib
 
 def bench(given: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="mycel bench", description="Measure a swarm.")
-    parser.add_argument("suite", choices=["quick"])
-    parser.add_argument("--json", action="store_true", help="print one flat JSON object")
+    parser.add_argument(
+        "suite", choices=["quick", "matching"], help="a whole swarm, or decisions alone"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
     options, rest = parser.parse_known_args(given)
     suite = importlib.import_module(f"mycel.bench.{options.suite}")
     return int(suite.main([*rest, *(["--json"] if options.json else [])]))

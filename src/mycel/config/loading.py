@@ -18,11 +18,19 @@ import msgspec
 from .complaints import complaint, field_types
 from .errors import ConfigurationMalformed, ConfigurationMissing, ConfigurationUnreadable
 from .lines import lines_of_keys
-from .settings import BindAddress, ByteSize, Configuration, Multiaddr, Sections, read_special
+from .settings import (
+    AlgorithmName,
+    BindAddress,
+    ByteSize,
+    Configuration,
+    Multiaddr,
+    Sections,
+    read_special,
+)
 
 VARIABLE_PREFIX: Final = "MYCEL_"
 _AT_LINE: Final = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
-_TEXT_TYPES: Final = (str, ByteSize, BindAddress, Multiaddr)
+_TEXT_TYPES: Final = (str, ByteSize, BindAddress, Multiaddr, AlgorithmName)
 
 Keys = tuple[str, ...]
 Where = Callable[[Keys], str]

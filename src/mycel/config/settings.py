@@ -6,10 +6,12 @@ have no comment of their own are described in the documentation of scheduler nod
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from .algorithms import ALGORITHMS, ALGORITHMS_GROUP, installed_algorithms
 from .sizes import parse_size
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -38,6 +40,12 @@ class BindAddress(str):
 
 class Multiaddr(str):
     """Such as `/ip4/127.0.0.1/tcp/4001/p2p/<peer id>`."""
+
+    __slots__ = ()
+
+
+class AlgorithmName(str):
+    """One of ours, or one that is installed beside us."""
 
     __slots__ = ()
 
@@ -133,9 +141,7 @@ class FaultTolerance(_Section, frozen=True):
 class Scheduler(_Section, frozen=True):
     max_concurrent_tasks: Positive | None = None
     """Unset: bounded by leases."""
-    selection_algorithm: Literal["best", "round-robin", "capability-based", "performance-aware"] = (
-        "best"
-    )
+    selection_algorithm: AlgorithmName = AlgorithmName("best")
     task_timeout: Duration = 300.0
     """Of `model` tasks; of others only if it was set (`Configuration.is_set`)."""
     discovery_interval: Duration = 60.0
@@ -195,7 +201,22 @@ def read_special(kind: type[Any], value: object) -> Any:
         return _bind_address(value)
     if kind is Multiaddr:
         return _multiaddr(value)
+    if kind is AlgorithmName:
+        return _algorithm(value)
     raise NotImplementedError(f"no way to read {kind}")
+
+
+def _algorithm(text: str) -> AlgorithmName:
+    if text not in ALGORITHMS and text not in installed_algorithms():
+        known = [*ALGORITHMS, *installed_algorithms()]
+        quoted = [f'"{name}"' for name in known]
+        close = get_close_matches(text, known, 1)
+        hint = f'; did you mean "{close[0]}"?' if close else ""
+        raise ValueError(
+            f"expected {', '.join(quoted)}, or the name of an entry point in "
+            f'"{ALGORITHMS_GROUP}", got {text!r}{hint}'
+        )
+    return AlgorithmName(text)
 
 
 def _bind_address(text: str) -> BindAddress:

@@ -22,6 +22,7 @@ from mycel.store.sqlite import SqliteStore
 from .program import Options, Program, RoleFault, run
 from .protocols import ways_of
 from .scheduling import SchedulerNode
+from .selection import load_algorithms, selection_of
 from .serving import SchedulerBackend
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def settings_of(configuration: Configuration) -> SchedulerSettings:
         discovery_interval=scheduler.discovery_interval,
         linked_workers_max=scheduler.max_linked_workers,
         known_workers_max=scheduler.max_known_workers,
+        selection=selection_of(scheduler),
         retry=RetrySettings(
             enable_retries=health.enable_retries,
             max_attempts=retry.max_attempts,
@@ -86,6 +88,7 @@ async def _serve(program: Program, port: int | None) -> None:
         digest=lambda value: blake3(value).digest(),
         random=random.random,
         stopwatch=time.perf_counter,
+        algorithms=load_algorithms(),
     )
     backend = SchedulerBackend(machine, store, program.options.name, __version__)
     node = SchedulerNode(

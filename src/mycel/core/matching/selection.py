@@ -185,6 +185,7 @@ class Order:
     """An algorithm and its tie-breaks, ready to be applied."""
 
     def __init__(self, settings: SelectionSettings, algorithms: Mapping[str, Algorithm]) -> None:
+        assert settings.algorithm in algorithms, f"there is no algorithm {settings.algorithm}"
         self._criteria: list[Algorithm] = [algorithms[settings.algorithm]]
         if settings.prefer_local_workers:
             self._criteria.append(local_first)

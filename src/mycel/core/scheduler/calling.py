@@ -15,7 +15,7 @@ from typing import Final
 from mycel.core.effects import Announce, Dial, Part, Seek
 from mycel.core.events import Sighting, WorkersSeen, WorkerWithdrawn
 from mycel.core.identifiers import PeerId
-from mycel.core.matching import slots_that_fit, total_of
+from mycel.core.matching import obstacle, slots_that_fit, total_of
 from mycel.core.messages import Register
 from mycel.core.queue import ShapeQueue
 from mycel.core.states import WorkerState, WorkerStep
@@ -153,7 +153,7 @@ class Calling:
         """Shapes that had it may have nobody now: they are sought afresh."""
         self.answered(worker.peer)
         for shape in list(self._state.seeks):
-            if self._leasing.obstacle(worker, shape) is None:
+            if obstacle(shape, worker.capabilities) is None:
                 del self._state.seeks[shape]
                 self._state.timers.cancel(("seek", shape))
                 queue = self._state.queues.get(shape)
