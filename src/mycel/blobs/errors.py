@@ -1,0 +1,40 @@
+"""What can be wrong with blobs.
+
+BlobError
+├── BadDigest      not `blake3:` and 64 hexadecimal digits; the asker's fault
+├── NoSuchBlob     it is not here; another node may have it
+├── WrongContent   what arrived is not what the digest names; the sender's fault, try another
+├── BlobTooLarge   over the limit for one blob; the asker's fault
+├── NoRoom         all that is kept is in use; worth another try later
+└── BadTree        a folder that cannot be taken: a hostile path, a device, too many files
+"""
+
+from __future__ import annotations
+
+
+class BlobError(Exception):
+    """The root of the tree."""
+
+
+class BadDigest(BlobError):
+    """Not a digest."""
+
+
+class NoSuchBlob(BlobError):
+    """It is not here."""
+
+
+class WrongContent(BlobError):
+    """What arrived is not what the digest names."""
+
+
+class BlobTooLarge(BlobError):
+    """Over the limit for one blob."""
+
+
+class NoRoom(BlobError):
+    """All that is kept is in use."""
+
+
+class BadTree(BlobError):
+    """A folder that cannot be taken in, or laid out."""

@@ -1,0 +1,267 @@
+"""A folder of blobs with a limit: what is used least recently goes first, what is in use stays.
+
+    begin ─▶ Incoming.write … ─▶ finish      verified, durable, then visible under its digest
+                     └─ broken off: the part stays, and the next `begin` goes on from there
+
+    <root>/objects/ab/cdef…     whole blobs; the time of change is the time of last use
+    <root>/partial/abcdef…      what has arrived of others
+
+One process owns the folder. Nothing here knows of the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from blake3 import blake3
+
+from . import digests
+from .digests import Digest
+from .errors import BlobTooLarge, NoRoom, NoSuchBlob, WrongContent
+
+CHUNK_BYTES: Final = 1 << 20
+
+
+class BlobStore:
+    def __init__(self, root: Path, bytes_max: int, blob_bytes_max: int | None = None) -> None:
+        self._objects = root / "objects"
+        self._partial = root / "partial"
+        self._bytes_max = bytes_max
+        self._blob_bytes_max = min(blob_bytes_max or bytes_max, bytes_max)
+        self._sizes: OrderedDict[Digest, int] = OrderedDict()
+        """Least recently used first."""
+        self._pins: Counter[Digest] = Counter()
+        self._incoming: dict[Digest, Incoming] = {}
+        self._reserved = 0
+        for folder in (self._objects, self._partial):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._load()
+
+    def _load(self) -> None:
+        found = []
+        for path in self._objects.glob("??/*"):
+            status = path.stat()
+            digest = Digest(digests.PREFIX + path.parent.name + path.name)
+            found.append((status.st_mtime_ns, digest, status.st_size))
+        for _, digest, size in sorted(found):
+            self._sizes[digest] = size
+        self._reserved = sum(path.stat().st_size for path in self._partial.iterdir())
+        with contextlib.suppress(NoRoom):  # the limit may be lower than it was
+            self._make_room(0)
+
+    # Reading
+
+    @property
+    def bytes_kept(self) -> int:
+        """Whole blobs, and what has arrived of others."""
+        return sum(self._sizes.values()) + self._reserved
+
+    def __contains__(self, digest: Digest) -> bool:
+        return digest in self._sizes
+
+    def size(self, digest: Digest) -> int:
+        return self._sizes[self._known(digest)]
+
+    def path(self, digest: Digest) -> Path:
+        """Where it lies. Pin it for as long as the path is used."""
+        self._touch(self._known(digest))
+        return self._place(digest)
+
+    @contextlib.contextmanager
+    def reading(self, digest: Digest, offset: int = 0) -> Iterator[BinaryIO]:
+        with self.pinned(digest), self.path(digest).open("rb") as file:
+            file.seek(offset)
+            yield file
+
+    @contextlib.contextmanager
+    def pinned(self, digest: Digest) -> Iterator[None]:
+        self.pin(digest)
+        try:
+            yield
+        finally:
+            self.unpin(digest)
+
+    def pin(self, digest: Digest) -> None:
+        """It is in use until as many `unpin` follow."""
+        self._pins[self._known(digest)] += 1
+
+    def unpin(self, digest: Digest) -> None:
+        assert self._pins[digest] > 0, "unpinned more often than pinned"
+        self._pins[digest] -= 1
+        if not self._pins[digest]:
+            del self._pins[digest]
+
+    # Writing
+
+    def put(self, data: bytes) -> Digest:
+        digest = digests.of_bytes(data)
+        if digest not in self._sizes:
+            with self.begin(digest, len(data)) as incoming:
+                incoming.write(data[incoming.offset :])
+                incoming.finish()
+        return digest
+
+    def put_file(self, path: Path) -> Digest:
+        digest = digests.of_file(path)
+        if digest not in self._sizes:
+            with self.begin(digest, path.stat().st_size) as incoming, path.open("rb") as file:
+                file.seek(incoming.offset)
+                while chunk := file.read(CHUNK_BYTES):
+                    incoming.write(chunk)
+                incoming.finish()
+        return digest
+
+    def begin(self, digest: Digest, size: int) -> Incoming:
+        """Takes a blob in; `offset` of what is returned says how much of it is here already."""
+        if size > self._blob_bytes_max:
+            raise BlobTooLarge(
+                f"{digest} has {size} bytes, and {self._blob_bytes_max} are the limit for one"
+            )
+        if digest in self._incoming:
+            raise NoRoom(f"{digest} is arriving already: wait for it")
+        path = self._partial / digests.hexadecimal(digest)
+        here = path.stat().st_size if path.exists() else 0
+        if here > size:
+            path.unlink()
+            self._reserved -= here
+            here = 0
+        self._make_room(size - here)
+        self._reserved += size - here
+        incoming = self._incoming[digest] = Incoming(self, digest, size, path)
+        return incoming
+
+    def remove(self, digest: Digest) -> None:
+        if self._pins[digest]:
+            raise NoRoom(f"{digest} is in use")
+        size = self._sizes.pop(self._known(digest))
+        assert size >= 0
+        self._place(digest).unlink(missing_ok=True)
+
+    # For `Incoming`
+
+    def finished(self, incoming: Incoming, path: Path) -> None:
+        place = self._place(incoming.digest)
+        place.parent.mkdir(exist_ok=True)
+        path.replace(place)
+        _sync_folder(place.parent)
+        self._sizes[incoming.digest] = incoming.size
+        self._reserved -= incoming.size
+        del self._incoming[incoming.digest]
+
+    def broken_off(self, incoming: Incoming, here: int) -> None:
+        self._reserved -= incoming.size - here
+        del self._incoming[incoming.digest]
+
+    # Keeping the limit
+
+    def _make_room(self, size: int) -> None:
+        excess = self.bytes_kept + size - self._bytes_max
+        if excess <= 0:
+            return
+        for path in list(self._partial.iterdir()):  # nobody may ever come back for those
+            digest = Digest(digests.PREFIX + path.name)
+            if excess > 0 and digest not in self._incoming:
+                freed = path.stat().st_size
+                path.unlink()
+                self._reserved -= freed
+                excess -= freed
+        unused = [digest for digest in self._sizes if not self._pins[digest]]
+        for digest in unused:
+            if excess <= 0:
+                return
+            excess -= self._sizes[digest]
+            self.remove(digest)
+        if excess > 0:
+            raise NoRoom(
+                f"there is no room for {size} bytes: {self._bytes_max} are the limit, and the "
+                "rest is in use"
+            )
+
+    def _known(self, digest: Digest) -> Digest:
+        if digest not in self._sizes:
+            raise NoSuchBlob(f"{digest} is not here")
+        return digest
+
+    def _touch(self, digest: Digest) -> None:
+        self._sizes.move_to_end(digest)
+        os.utime(self._place(digest))
+
+    def _place(self, digest: Digest) -> Path:
+        name = digests.hexadecimal(digest)
+        return self._objects / name[:2] / name[2:]
+
+
+class Incoming:
+    """A blob on its way in. As a context manager: whatever happens, the store's book is right."""
+
+    def __init__(self, store: BlobStore, digest: Digest, size: int, path: Path) -> None:
+        self.digest = digest
+        self.size = size
+        self._store = store
+        self._path = path
+        self._hash = blake3()
+        self._file = path.open("ab")
+        self._is_open = True
+        self.offset = 0
+        with path.open("rb") as here:
+            while chunk := here.read(CHUNK_BYTES):
+                self._hash.update(chunk)
+                self.offset += len(chunk)
+
+    def __enter__(self) -> Incoming:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self._is_open:
+            self.break_off()
+
+    def write(self, data: bytes | memoryview) -> None:
+        if self.offset + len(data) > self.size:
+            self._discard()
+            raise WrongContent(f"{self.digest} was said to have {self.size} bytes, and has more")
+        self._file.write(data)
+        self._hash.update(data)
+        self.offset += len(data)
+
+    def finish(self) -> None:
+        if self.offset != self.size or self._hash.hexdigest() != digests.hexadecimal(self.digest):
+            short = f"{self.offset} of {self.size} bytes" if self.offset < self.size else "bytes"
+            self._discard()
+            raise WrongContent(f"what arrived as {self.digest} ({short}) is something else")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._is_open = False
+        self._store.finished(self, self._path)
+
+    def break_off(self) -> None:
+        """What is here stays, for whoever goes on."""
+        self._file.close()
+        self._is_open = False
+        self._store.broken_off(self, self.offset)
+
+    def _discard(self) -> None:
+        self._file.close()
+        self._is_open = False
+        self._path.unlink(missing_ok=True)
+        self._store.broken_off(self, 0)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def copy_out(store: BlobStore, digest: Digest, target: Path) -> None:
+    """A copy that whoever gets it may change."""
+    with store.pinned(digest):
+        shutil.copyfile(store.path(digest), target)
