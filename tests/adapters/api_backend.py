@@ -17,6 +17,7 @@ from blake3 import blake3
 
 from mycel.api import Stopping
 from mycel.api.audience import Audience, Listener
+from mycel.api.backend import Pieces
 from mycel.core import events
 from mycel.core.errors import Conflict, NotFound, Refusal, Unprocessable
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, PeerId, RequestId
@@ -202,6 +203,10 @@ class FakeBackend(Reader):
 
     def listening(self) -> AbstractContextManager[Listener]:
         return self.audience.listening()
+
+    @contextmanager
+    def streaming(self, job: JobId) -> Iterator[Pieces]:
+        yield Pieces()
 
     def figures(self) -> SchedulerFigures:
         return SchedulerFigures(

@@ -46,11 +46,15 @@ class Recorder:
         self.given_back: list[AttemptId] = []
         self.taken_back: list[AttemptId] = []
         self.order: list[AttemptId] = []
+        self.pieces: list[tuple[AttemptId, bytes]] = []
         self.news = asyncio.Event()
 
     def started(self, attempts: list[tuple[AttemptId, float]]) -> None:
         self.starts.update(attempts)
         self.news.set()
+
+    def streamed(self, attempt: AttemptId, piece: bytes) -> None:
+        self.pieces.append((attempt, piece))
 
     def finished(self, finished: list[Finished]) -> None:
         for one in finished:

@@ -115,7 +115,6 @@ name = "den"
 cpu_cores = 2.5
 memory = "16GiB"
 labels = { zone = "a" }
-models = ["llama-2-7b"]
 custom = { licences = 3 }
 [[worker.gpus]]
 model = "A100"
@@ -160,7 +159,7 @@ class TestPrecedence:
             ("MYCEL_WORKER__MEMORY", "123", "worker", "memory", 123),
             ("MYCEL_WORKER__CPU_CORES", "2", "worker", "cpu_cores", 2.0),
             ("MYCEL_WORKER__LABELS__ZONE", "7", "worker", "labels", {"zone": "7"}),
-            ("MYCEL_WORKER__MODELS", '["a", "b"]', "worker", "models", ("a", "b")),
+            ("MYCEL_NODE__LOG_LEVEL", "debug", "node", "log_level", "debug"),
             ("MYCEL_SWARM__BOOTSTRAP", '["/ip4/1.2.3.4/tcp/1"]', "swarm", "bootstrap",
              ("/ip4/1.2.3.4/tcp/1",)),
         ],

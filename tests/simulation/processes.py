@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mycel.core.effects import Effect, JobsAdvanced, Reply, Tell
+from mycel.core.effects import Effect, JobsAdvanced, Reply, TaskStreamed, Tell
 from mycel.core.events import Event, Listen
 from mycel.core.identifiers import (
     AttemptId,
@@ -229,6 +229,8 @@ class SchedulerProcess(Process):
     def told(self, effect: Tell) -> None:
         self.history.told.extend(effect.happenings)
 
+    def streamed(self, effect: TaskStreamed) -> None: ...
+
     def _commit_failed(self, error: BaseException) -> None:
         self.history.complaints.append(f"a commit failed: {error}")
 
@@ -363,6 +365,9 @@ class WorkerProcess(Process):
 
     def started(self, attempts: list[tuple[AttemptId, float]]) -> None:
         self.node.started(attempts)
+
+    def streamed(self, attempt: AttemptId, piece: bytes) -> None:
+        self.node.streamed(attempt, piece)
 
     def finished(self, finished: list[Finished]) -> None:
         for one in finished:

@@ -57,6 +57,8 @@ class RetryAnswer(msgspec.Struct, frozen=True):
 class ResultAnswer(msgspec.Struct, frozen=True):
     text: str | UnsetType = UNSET
     json: Raw | UnsetType = UNSET
+    usage: Raw | UnsetType = UNSET
+    """What a model counted, for example its tokens."""
     exit_code: int | UnsetType = UNSET
     digest: str | UnsetType = UNSET
 
@@ -228,14 +230,17 @@ def finished_task(
         created_at=iso(created_at),
         started_at=started,
         finished_at=over,
-        result=result_of(ended),
+        result=result_of(ended, specification.work.driver),
         error=ended.error or None,
         **_template(specification, finished.arguments),
     )
 
 
-def result_of(ended: TaskEnded) -> ResultAnswer | None:
+def result_of(ended: TaskEnded, driver: str) -> ResultAnswer | None:
     digest = f"blake3:{ended.digest.hex()}" if ended.digest else UNSET
+    if ended.value and driver == "model":
+        answer = msgspec.json.decode(ended.value, type=ResultAnswer)
+        return msgspec.structs.replace(answer, digest=digest)
     if ended.value:
         code = UNSET if ended.exit_code is None else ended.exit_code
         return ResultAnswer(json=Raw(ended.value), exit_code=code, digest=digest)

@@ -13,6 +13,7 @@ from .catalogue import methods_of
 from .exchange import Gone, Receive, Scope, Send, answer_problem, header
 from .express import Express
 from .hot import Handler, HotRoutes, Limits
+from .openai import OpenAiRoutes
 from .problems import Problem, from_exception, not_found
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Application:
         self._backend = backend
         self._hot = HotRoutes(backend, limits)
         self.express = Express(backend, self._authenticate)
+        self._openai = OpenAiRoutes(backend, limits)
         self._authorization = f"Bearer {token}".encode()
         self._cold: asyncio.Task[Litestar] | None = None
 
@@ -65,7 +67,7 @@ class Application:
         handler = self._hot.find_open(method, path)
         if handler is None:
             self._authenticate(scope)
-            handler = self._hot.find(method, path)
+            handler = self._hot.find(method, path) or self._openai.find(method, path)
         if handler is None:
             methods = methods_of(path)
             if not methods:

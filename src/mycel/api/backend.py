@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from mycel.core.events import Event
 from mycel.core.identifiers import JobId, RequestId
@@ -59,6 +59,11 @@ class Backend(Protocol):
         """For as long as somebody wants to hear what happens; raises `Crowded` if too many do."""
         ...
 
+    def streaming(self, job: JobId) -> AbstractContextManager[Pieces]:
+        """What the first task of a job brings forth while it runs; to be entered before the
+        job is submitted, so that nothing is missed."""
+        ...
+
     def figures(self) -> SchedulerFigures:
         """What the metrics show."""
         ...
@@ -69,6 +74,33 @@ class Backend(Protocol):
 
     @property
     def ready(self) -> bool: ...
+
+
+class Pieces:
+    """What a running task brings forth, for one listener."""
+
+    def __init__(self) -> None:
+        self._pieces: list[tuple[int, bytes]] = []
+        self._arrived = asyncio.Event()
+
+    def put(self, number: int, piece: bytes) -> None:
+        """An empty piece: that attempt is lost."""
+        self._pieces.append((number, piece))
+        self._arrived.set()
+
+    def take(self) -> list[tuple[int, bytes]]:
+        """All since the last call, each with the number of its attempt."""
+        self._arrived.clear()
+        taken, self._pieces = self._pieces, []
+        return taken
+
+    async def more(self, *others: asyncio.Future[Any]) -> None:
+        """Returns when there is something to take, or one of the others is done."""
+        arrived = asyncio.ensure_future(self._arrived.wait())
+        try:
+            await asyncio.wait((arrived, *others), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            arrived.cancel()
 
 
 class Stopping(Exception):

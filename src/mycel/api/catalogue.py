@@ -154,6 +154,16 @@ ROUTES: Final = (
     ),
     Route("GET", "/api/v1/workers", "List workers", "WorkerList", problems=(422,)),
     Route("GET", "/api/v1/stats", "Totals", "StatsAnswer", problems=(422,)),
+    *(
+        Route(method, f"/v1/{path}", summary, "application/json", problems=problems)
+        for method, path, summary, problems in (
+            ("GET", "models", "The models that workers serve; these five as OpenAI has them", ()),
+            ("GET", "models/{name}", "One of them", (404,)),
+            ("POST", "chat/completions", "Ask a chat model; streams if asked to", (*_BODY, 404)),
+            ("POST", "completions", "Ask a completion model; streams if asked to", (*_BODY, 404)),
+            ("POST", "embeddings", "Ask an embedding model", (*_BODY, 404)),
+        )
+    ),
     Route("GET", "/metrics", "Metrics for Prometheus", "text/plain"),
     Route("GET", "/healthz", "The process lives", "application/json", open=True),
     Route(

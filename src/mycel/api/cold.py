@@ -13,7 +13,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 
 from . import jobs, tasks, workers
-from .answers import ResultAnswer, encode, result_of
+from .answers import ResultAnswer, encode
 from .backend import Backend
 from .catalogue import document
 from .exchange import Connected, Gone, Query, Receive, Scope
@@ -79,15 +79,13 @@ def _tasks(backend: Backend) -> Sequence[HTTPRouteHandler]:
         wait = _query(request, "wait").wait_seconds()
         task_id = _named(request)
         with Connected(cast(Receive, request.receive)):
-            ended = await tasks.ended(backend, task_id, wait)
-        if ended.state != "succeeded":
-            detail = (
-                f"task {task_id} {ended.state}"
-                if ended.state == "failed"
-                else (f"task {task_id} was {ended.state}")
-            )
-            raise Problem(409, f"{detail}: {ended.error or ended.reason or 'no result'}")
-        return _json(result_of(ended) or ResultAnswer())
+            await tasks.ended(backend, task_id, wait)
+        task = await tasks.read_after_wait(backend, task_id, 0)
+        if task.state != "succeeded":
+            was = "" if task.state == "failed" else "was "
+            why = task.error or task.reason or "no result"
+            raise Problem(409, f"task {task_id} {was}{task.state}: {why}")
+        return _json(task.result or ResultAnswer())
 
     return [list_tasks, cancel_task, explain, result]
 

@@ -91,6 +91,22 @@ class DeclaredGpu(_Section, frozen=True):
     vendor: Literal["", "nvidia", "amd", "apple"] = ""
 
 
+class Model(_Section, frozen=True):
+    """A model that this worker serves."""
+
+    endpoint: Annotated[str, msgspec.Meta(pattern="^(https?://|unix:/)")]
+    """The base URL of an OpenAI-compatible server, such as "http://127.0.0.1:11434/v1"."""
+    kind: Literal["chat", "completion", "embedding", "image", "custom"] = "chat"
+    key: str = ""
+    """That server's API key, if it wants one."""
+    served_as: str = ""
+    """The name that the server knows the model by; unset, the same."""
+    concurrency: Positive = 1
+    """Requests at once."""
+    memory: ByteSize = ByteSize(0)
+    """What it takes of the worker's memory once it is loaded."""
+
+
 class Worker(_Section, frozen=True):
     """What is unset is measured."""
 
@@ -101,7 +117,8 @@ class Worker(_Section, frozen=True):
     labels: dict[str, str] = {}
     gpus: tuple[DeclaredGpu, ...] | None = None
     """Unset: those that are found. A list declares others instead, for trials and tests."""
-    models: tuple[str, ...] = ()
+    models: dict[str, Model] = {}
+    """By the name that tasks ask for."""
     custom: dict[str, Amount] = {}
     """Named resources of your own, and how much there is of each."""
 

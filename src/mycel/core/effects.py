@@ -103,6 +103,17 @@ class Tell(Effect, frozen=True):
     happenings: list[Happening]
 
 
+class TaskStreamed(Effect, frozen=True):
+    """A task that runs has brought something forth."""
+
+    job_id: JobId
+    index: int
+    number: int
+    """Of the attempt; what an earlier one said is void."""
+    piece: bytes
+    """Empty: that attempt is lost, and another follows."""
+
+
 class Note(Effect, frozen=True):
     """Something worth a line in the log."""
 
@@ -144,4 +155,4 @@ class UnspoolOutcomes(Effect, frozen=True):
     attempts: list[AttemptId]
 
 
-OVERTAKING: Final = (SendRenewal,)
+OVERTAKING: Final = (SendRenewal, TaskStreamed)

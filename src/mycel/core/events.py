@@ -258,6 +258,10 @@ class RunsReturned(Event, frozen=True):
     attempts: list[AttemptId]
 
 
+class RunsStreamed(Event, frozen=True):
+    pieces: list[tuple[AttemptId, bytes]]
+
+
 class RunsWithdrawn(Event, frozen=True):
     attempts: list[AttemptId]
 

@@ -143,6 +143,13 @@ class Returned(Message, frozen=True, tag="returned"):
     windows: list[Window]
 
 
+class Streamed(Message, frozen=True, tag="streamed"):
+    """What attempts that run have brought forth so far, piece by piece: for whoever listens
+    now. Never kept and never sent again; the outcome says how it ended."""
+
+    pieces: list[tuple[AttemptId, bytes]]
+
+
 class LeaseOver(Message, frozen=True, tag="lease_over"):
     """The lease has ended at the worker; what still runs under it runs on."""
 
@@ -325,6 +332,7 @@ WorkMessage = (
     | Started
     | Results
     | Returned
+    | Streamed
     | LeaseOver
     | Welcome
     | Assign

@@ -75,6 +75,19 @@ def shape_of(
     )
 
 
+def model_slot(model: str) -> str:
+    """The custom resource of which a worker has as much as it takes requests at once."""
+    return f"model:{model}"
+
+
+def reserved(shape: Shape) -> Requirements:
+    """What a task of this shape takes from its worker. A model's requirements only filter:
+    its memory was taken when it was loaded, and requests share it."""
+    if shape.driver != "model":
+        return shape.requirements
+    return Requirements(custom=((model_slot(shape.model), 1.0),))
+
+
 class Run(msgspec.Struct, frozen=True):
     """One attempt, as a driver gets it."""
 

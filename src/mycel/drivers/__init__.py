@@ -18,6 +18,7 @@ from .interface import OUTPUT_BYTES_MAX
 if TYPE_CHECKING:
     from .helper_client import Helper
     from .interface import Driver, DriverListener
+    from .model import ServedModel
 
 
 class DriverContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +31,7 @@ class DriverContext(msgspec.Struct, frozen=True, kw_only=True):
     grace_seconds: float = 5.0
     """From SIGTERM to SIGKILL."""
     output_bytes_max: int = OUTPUT_BYTES_MAX
+    models: tuple[ServedModel, ...] = ()
 
 
 class UnknownDriver(Exception):
@@ -64,9 +66,16 @@ def _python(context: DriverContext) -> Driver:
     )
 
 
+def _model(context: DriverContext) -> Driver:
+    from .model import ModelDriver
+
+    return ModelDriver(context.listener, list(context.models))
+
+
 FACTORIES: dict[str, Callable[[DriverContext], Driver]] = {
     "process": _process,
     "python": _python,
+    "model": _model,
 }
 
 

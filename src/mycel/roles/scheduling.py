@@ -18,6 +18,7 @@ from mycel.core.effects import (
     Seek,
     Send,
     SendRenewal,
+    TaskStreamed,
     Tell,
 )
 from mycel.core.events import Event, Reconfigure, Restart, RoundTrip, WorkersSeen, WorkerWithdrawn
@@ -49,6 +50,7 @@ class Clients(Protocol):
     def reply(self, effect: Reply) -> None: ...
     def advanced(self, effect: JobsAdvanced) -> None: ...
     def told(self, effect: Tell) -> None: ...
+    def streamed(self, effect: TaskStreamed) -> None: ...
 
 
 class SchedulerNode(Member):
@@ -76,6 +78,7 @@ class SchedulerNode(Member):
             Reply: clients.reply,
             JobsAdvanced: clients.advanced,
             Tell: clients.told,
+            TaskStreamed: clients.streamed,
             Part: self._part,
             Seek: self._seek,
             Announce: self._announce_soon,

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Final, TypeVar
 
 from mycel.api.audience import Audience, Listener
-from mycel.api.backend import Stopping
-from mycel.core.effects import JobsAdvanced, Reply, Tell
+from mycel.api.backend import Pieces, Stopping
+from mycel.core.effects import JobsAdvanced, Reply, TaskStreamed, Tell
 from mycel.core.errors import Refusal
 from mycel.core.events import Event, Forget, Listen
 from mycel.core.identifiers import JobId, JobNumber, RequestId
@@ -38,6 +38,7 @@ class SchedulerBackend:
         self._waiting: dict[RequestId, Callable[[object], None]] = {}
         self._followers: dict[JobNumber, set[asyncio.Event]] = {}
         self._audience = Audience(self._listen)
+        self._streams: dict[JobId, Pieces] = {}
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
         self._loop = asyncio.get_running_loop()
         self._metrics = SchedulerMetrics(self._figures, version=version)
@@ -133,6 +134,14 @@ class SchedulerBackend:
         if self._post is not None:
             self._post(Listen(on))
 
+    @contextmanager
+    def streaming(self, job: JobId) -> Iterator[Pieces]:
+        pieces = self._streams[job] = Pieces()
+        try:
+            yield pieces
+        finally:
+            del self._streams[job]
+
     def figures(self) -> SchedulerFigures:
         self.observe()
         return self._figures()
@@ -157,6 +166,11 @@ class SchedulerBackend:
 
     def told(self, effect: Tell) -> None:
         self._audience.tell(effect.happenings)
+
+    def streamed(self, effect: TaskStreamed) -> None:
+        pieces = self._streams.get(effect.job_id)
+        if pieces is not None and effect.index == 0:
+            pieces.put(effect.number, effect.piece)
 
     # Metrics
 

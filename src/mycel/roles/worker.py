@@ -15,6 +15,7 @@ from mycel.drivers.helper import HelperEnd, start_helper
 from .program import Options, Program, RoleFault, run
 
 DRIVERS: Final = ("process", "python")
+"""Of every worker; `model` joins them where models are served."""
 OUTPUT_BYTES_MAX: Final = 6 << 20
 """Of each output stream: both, and the value, have to fit into one frame of the work stream."""
 
@@ -36,17 +37,18 @@ async def _serve(program: Program, end: HelperEnd) -> None:
     from mycel.node.clock import LoopClock
     from mycel.store.spool import Spool
 
-    from .capabilities import capabilities_of
+    from .capabilities import capabilities_of, served_models
     from .protocols import ways_of
     from .working import WorkerNode
 
     configuration = program.configuration
     clock = LoopClock(asyncio.get_running_loop())
     name = configuration.worker.name or program.options.name or platform.node()
+    names = (*DRIVERS, *(("model",) if configuration.worker.models else ()))
     lease_seconds = configuration.scheduler.lease_seconds
     machine = WorkerMachine(
         WorkerSettings(lease_seconds=lease_seconds),
-        capabilities_of(configuration.worker, program.folder.path, DRIVERS),
+        capabilities_of(configuration.worker, program.folder.path, names),
         name=name,
         digest=lambda value: blake3(value).digest(),
         software_version=__version__,
@@ -79,8 +81,9 @@ async def _serve(program: Program, end: HelperEnd) -> None:
         listener=node,
         root=program.folder.path / "tasks",
         output_bytes_max=OUTPUT_BYTES_MAX,
+        models=served_models(configuration.worker.models),
     )
-    drivers = [create_driver(driver, context) for driver in DRIVERS]
+    drivers = [create_driver(driver, context) for driver in names]
     swarm = await program.start_swarm(node)
     try:
         node.start(swarm, drivers)

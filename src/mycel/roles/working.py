@@ -26,6 +26,7 @@ from mycel.core.events import (
     RunsFinished,
     RunsReturned,
     RunsStarted,
+    RunsStreamed,
     RunsWithdrawn,
     SpoolLoaded,
 )
@@ -265,6 +266,10 @@ class WorkerNode(Member):
 
     def started(self, attempts: list[tuple[AttemptId, float]]) -> None:
         self.runtime.post(RunsStarted(attempts))
+
+    def streamed(self, attempt: AttemptId, piece: bytes) -> None:
+        self.runtime.post(RunsStreamed([(attempt, piece)]))
+        self.runtime.turn_now()
 
     def finished(self, finished: list[Finished]) -> None:
         self.runtime.post(RunsFinished([_bare_outcome(one) for one in finished]))

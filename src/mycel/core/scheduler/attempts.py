@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from mycel.core.effects import TaskStreamed
 from mycel.core.identifiers import AttemptId
 from mycel.core.jobs import Block, Job, TaskKey
 from mycel.core.journal import AttemptEnded, JobEnded, TaskEnded
@@ -395,6 +396,8 @@ class Attempts:
         waiting = Waiting(attempt.key, attempt.block, attempt.index)
         state.backoff.add(waiting, now + delay)
         self._tell_delay(attempt, reason, delay, now)
+        if attempt.block.group.specification.work.driver == "model":
+            state.emit(TaskStreamed(attempt.job.id, attempt.index, attempt.number, b""))
 
     def _tell_delay(self, attempt: Attempt, reason: str, delay: float, now: float) -> None:
         self._state.tell(

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from mycel.core import events, messages
-from mycel.core.effects import Effect
+from mycel.core.effects import Effect, TaskStreamed
 from mycel.core.events import Event
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
 from mycel.core.matching import ALGORITHMS, Algorithm
@@ -131,6 +131,7 @@ class Scheduler:
             messages.Results: self._results,
             messages.Started: self._started,
             messages.Returned: self._returned,
+            messages.Streamed: self._streamed,
             messages.Accepted: self._accepted,
             messages.Refused: self._refused,
             messages.LeaseOver: self._lease_over,
@@ -339,6 +340,14 @@ class Scheduler:
         offset = arrived_at - message.clock
         started = [(attempt, when + offset) for attempt, when in message.attempts]
         self._attempts.started(worker, started)
+
+    def _streamed(
+        self, worker: Worker, message: messages.Streamed, arrived_at: float, now: float
+    ) -> None:
+        for attempt_id, piece in message.pieces:
+            attempt = worker.attempts.get(attempt_id)
+            if attempt is not None:
+                self.state.emit(TaskStreamed(attempt.job.id, attempt.index, attempt.number, piece))
 
     def _returned(
         self, worker: Worker, message: messages.Returned, arrived_at: float, now: float

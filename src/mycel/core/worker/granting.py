@@ -12,6 +12,7 @@ from mycel.core.identifiers import LaneId, LeaseId, PeerId, fenced
 from mycel.core.matching import obstacle
 from mycel.core.messages import Load, Offer, Request, Wanted
 from mycel.core.resources import SLOTS_MAX
+from mycel.core.work import reserved
 
 from .tables import Grant, Lane, OpenRequest
 
@@ -68,7 +69,7 @@ class Granting:
         machine = self._machine
         lanes: list[Lane] = []
         while len(lanes) < min(request.slots, SLOTS_MAX):
-            booking = machine.ledger.book(request.shape.requirements)
+            booking = machine.ledger.book(reserved(request.shape))
             if booking is None:
                 break
             self._lanes += 1

@@ -71,6 +71,7 @@ class WorkerMachine:
             events.RunsStarted: self._running.runs_started,
             events.RunsFinished: self._running.runs_finished,
             events.RunsReturned: self._running.runs_returned,
+            events.RunsStreamed: self._running.runs_streamed,
             events.RunsWithdrawn: self._running.runs_withdrawn,
             events.Reachable: self._reachable,
             events.Drain: self._drain,

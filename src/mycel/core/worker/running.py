@@ -163,6 +163,15 @@ class Running:
         for peer, started in by_scheduler.items():
             self._machine.send(peer, messages.Started(now, started))
 
+    def runs_streamed(self, event: events.RunsStreamed, now: float) -> None:
+        by_scheduler: dict[PeerId, list[tuple[AttemptId, bytes]]] = {}
+        for run, piece in event.pieces:
+            held = self._machine.held.get(run)
+            if held is not None and not held.killed:
+                by_scheduler.setdefault(held.grant.scheduler, []).append((held.id, piece))
+        for peer, pieces in by_scheduler.items():
+            self._machine.send(peer, messages.Streamed(pieces))
+
     def runs_finished(self, event: events.RunsFinished, now: float) -> None:
         finished: dict[PeerId, list[Outcome]] = {}
         grants: dict[LeaseId, Grant] = {}

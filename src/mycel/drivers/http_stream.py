@@ -1,0 +1,147 @@
+"""One HTTP request from the event loop, its body read as it comes.
+
+Only what a model server on the worker's own side needs: HTTP/1.1, one request a connection,
+TCP or a Unix socket, chunked or measured bodies, and a limit on everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+HEAD_BYTES_MAX: Final = 64 << 10
+CHUNK_BYTES_MAX: Final = 16 << 20
+CONNECT_SECONDS: Final = 5.0
+
+
+class EndpointFault(Exception):
+    """The server is down, or answers what is no HTTP."""
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """`http://host:port/prefix` or `unix:/path/of/socket`."""
+
+    url: str
+    key: str = ""
+    """Sent as a bearer token, if there is one."""
+
+
+class Response:
+    def __init__(self, status: int, headers: dict[str, str], reader: asyncio.StreamReader) -> None:
+        self.status = status
+        self.headers = headers
+        self._reader = reader
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body, as it arrives."""
+        if "chunked" in self.headers.get("transfer-encoding", "").lower():
+            async for piece in self._chunks():
+                yield piece
+            return
+        length = self.headers.get("content-length", "")
+        left = int(length) if length.isdigit() else -1
+        while left:
+            piece = await self._reader.read(min(CHUNK_BYTES_MAX, left) if left > 0 else 1 << 16)
+            if not piece:
+                if left > 0:
+                    raise EndpointFault("the model server broke its answer off")
+                return
+            left -= len(piece) if left > 0 else 0
+            yield piece
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        while True:
+            line = await self._reader.readuntil(b"\r\n")
+            try:
+                size = int(line.split(b";")[0], 16)
+            except ValueError:
+                raise EndpointFault("the model server's answer is no HTTP") from None
+            if size > CHUNK_BYTES_MAX:
+                raise EndpointFault(f"the model server sent {size} bytes as one piece")
+            piece = await self._reader.readexactly(size + 2)
+            if size == 0:
+                return
+            yield piece[:-2]
+
+    async def body(self, bytes_max: int) -> bytes:
+        whole = bytearray()
+        async for piece in self.pieces():
+            whole += piece
+            if len(whole) > bytes_max:
+                raise EndpointFault(f"the model server's answer is over {bytes_max} bytes")
+        return bytes(whole)
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """The lines of the body, without their ends."""
+        rest = b""
+        async for piece in self.pieces():
+            *whole, rest = (rest + piece).split(b"\n")
+            if len(rest) > CHUNK_BYTES_MAX:
+                raise EndpointFault("the model server sent an endless line")
+            for line in whole:
+                yield line.rstrip(b"\r")
+        if rest:
+            yield rest
+
+
+@asynccontextmanager
+async def request(
+    endpoint: Endpoint, method: str, path: str, body: bytes | None = None
+) -> AsyncIterator[Response]:
+    """The connection is closed when the block is left, however it is left."""
+    reader, writer, host, prefix = await _connect(endpoint)
+    try:
+        writer.write(_head(endpoint, method, prefix + path, host, body) + (body or b""))
+        await writer.drain()
+        yield await _response(reader)
+    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        raise EndpointFault(f"the model server broke off: {error}") from error
+    finally:
+        writer.close()
+
+
+async def _connect(
+    endpoint: Endpoint,
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str, str]:
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            if endpoint.url.startswith("unix:"):
+                path = endpoint.url.removeprefix("unix:")
+                reader, writer = await asyncio.open_unix_connection(path, limit=HEAD_BYTES_MAX)
+                return reader, writer, "localhost", ""
+            parts = urlsplit(endpoint.url)
+            secure = parts.scheme == "https"
+            host, port = parts.hostname or "", parts.port or (443 if secure else 80)
+            reader, writer = await asyncio.open_connection(
+                host, port, ssl=secure or None, limit=HEAD_BYTES_MAX
+            )
+            return reader, writer, parts.netloc, parts.path.rstrip("/")
+    except (OSError, TimeoutError) as error:
+        text = f"the model server at {endpoint.url} does not answer: {error}"
+        raise EndpointFault(text) from None
+
+
+def _head(endpoint: Endpoint, method: str, path: str, host: str, body: bytes | None) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", "Connection: close"]
+    if endpoint.key:
+        lines.append(f"Authorization: Bearer {endpoint.key}")
+    if body is not None:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+async def _response(reader: asyncio.StreamReader) -> Response:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    words = head[0].split(" ", 2)
+    if len(words) < 2 or not words[0].startswith("HTTP/") or not words[1].isdigit():
+        raise EndpointFault(f"the model server's answer is no HTTP: {head[0][:80]!r}")
+    headers = {}
+    for line in head[1:]:
+        name, _, value = line.partition(":")
+        headers[name.strip().lower()] = value.strip()
+    return Response(int(words[1]), headers, reader)
