@@ -37,11 +37,15 @@ def explain(given: list[str]) -> int:
     print(f"{found.job_id}.{found.index} is {found.state}{reason}: {found.summary}")
     if found.position:
         print(f"  {found.position} tasks of its kind are ahead of it")
+    if found.estimated_start_seconds is not None:
+        print(f"  it may start in about {duration(found.estimated_start_seconds)}")
     if found.next_try_seconds is not None:
         print(f"  the next try is in {duration(found.next_try_seconds)}")
     for obstacle in found.obstacles:
         more = obstacle.count - len(obstacle.workers)
-        who = ", ".join(obstacle.workers) + (f" and {more} more" if more > 0 else "")
+        who = ", ".join(obstacle.workers)
+        if more > 0:
+            who = f"{obstacle.count} workers ({who} and {more} more)"
         print(f"  {who}: {obstacle.reason}{' (for now)' if obstacle.temporary else ''}")
     if not found.workers_known:
         print("  no worker is known")

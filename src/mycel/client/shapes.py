@@ -162,6 +162,8 @@ class Explanation(msgspec.Struct):
     position: int | None
     workers_known: int
     next_try_seconds: float | None
+    workers_fitting: int = 0
+    estimated_start_seconds: float | None = None
 
 
 class TaskPage(msgspec.Struct):

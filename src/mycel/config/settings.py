@@ -121,6 +121,8 @@ class Worker(_Section, frozen=True):
     """By the name that tasks ask for."""
     custom: dict[str, Amount] = {}
     """Named resources of your own, and how much there is of each."""
+    price: Amount = 0.0
+    """What it asks for one task, in whatever unit the swarm has agreed on."""
 
 
 class Api(_Section, frozen=True):

@@ -257,11 +257,15 @@ class Offer(Message, frozen=True, tag="offer"):
     yes: bool
     reason: str = ""
     eta_seconds: float = 0.0
+    """With a yes: how long until such a task starts. With a no: when there may be room."""
     cost: float = 0.0
+    """Of one task."""
     lease: LeaseId | None = None
     slots: int = 0
     window: int = 0
     clock: float = 0.0
+    capacity: int = 0
+    """How many more such tasks fit beside these."""
 
 
 class Wanted(Message, frozen=True, tag="wanted"):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from .identifiers import LeaseId, PeerId
-from .jobs import Block, Job, TaskKey
+from .jobs import Block, Job, Specification, TaskKey
 from .work import Shape
 
 if TYPE_CHECKING:
@@ -134,6 +135,14 @@ class ShapeQueue:
                 return ahead + max(0, index - (block.first + block.cursor))
             ahead += other.fresh
         return ahead
+
+    def specifications(self) -> Iterator[Specification]:
+        """Of the tasks that wait here, some of them more than once."""
+        for waiting in self.came_back:
+            yield waiting.block.group.specification
+        for block in self.blocks:
+            if block.fresh:
+                yield block.group.specification
 
     def drop_job(self, job: Job) -> None:
         """The job has ended: nothing of it waits."""

@@ -48,7 +48,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     request_seconds: float = 2.0
     """An unanswered request for a lease is forgotten."""
     ask_again_seconds: float = 0.5
-    """After a no, that worker is not asked again for that shape sooner, unless it has news."""
+    """After a no, that worker is not asked again for that shape sooner, unless it has news…"""
+    ask_again_seconds_max: float = 5.0
+    """…nor later, whatever it says of when it may have room."""
     acknowledge_seconds: float = 0.02
     """Acknowledgements of results are collected for so long: nobody waits for them."""
     careful_seconds: float = 10.0

@@ -165,6 +165,10 @@ class Explanation(msgspec.Struct, frozen=True):
     """How many tasks of its shape are ahead of it, while it waits."""
     workers_known: int
     next_try_seconds: float | None
+    workers_fitting: int = 0
+    """That could ever run it."""
+    estimated_start_seconds: float | None = None
+    """While it waits, and if it is known how long its kind takes."""
 
 
 class Figures(msgspec.Struct, frozen=True):

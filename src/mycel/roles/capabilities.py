@@ -27,6 +27,7 @@ def capabilities_of(worker: Worker, folder: Path, drivers: tuple[str, ...]) -> C
         os=platform.system().lower(),
         software=software.detect(),
         custom=tuple(sorted({**worker.custom, **_model_slots(worker)}.items())),
+        price=worker.price,
     )
 
 

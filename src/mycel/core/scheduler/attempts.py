@@ -163,6 +163,9 @@ class Attempts:
         elif not is_retried(settings, specification.retry, cause, counted):
             if counted > 1:
                 error += f"; it was tried {counted} times"
+        elif self._is_too_dear(attempt, counted):
+            reason = "max_cost"
+            error += f"; another try could cost more than {specification.max_cost:g} in all"
         elif state.is_past_deadline(specification, now + delay):
             reason = "deadline"
             error += "; its deadline comes before the next try"
@@ -198,6 +201,12 @@ class Attempts:
         self._journal_end(attempt, None, None, reason, now)
         self._tell_delay(attempt, reason, 0.0, now)
         self._requeue(attempt, now)
+
+    @staticmethod
+    def _is_too_dear(attempt: Attempt, counted: int) -> bool:
+        """`max_cost` is for all attempts of a task together, taken at the last one's price."""
+        most = attempt.block.group.specification.max_cost
+        return most is not None and (counted + 1) * attempt.worker.capabilities.price > most
 
     def supersede(self, attempt: Attempt, now: float) -> None:
         """A higher attempt of the same task lives: this one is killed and forgotten."""

@@ -111,7 +111,13 @@ class Leasing:
                 state.send(worker.peer, Release(offer.lease, offer.slots))
             return
         if not offer.yes or offer.lease is None or offer.slots < 1:
-            self._ask_later(worker, asked.queue, now)
+            self._ask_later(worker, asked.queue, offer.eta_seconds, now)
+            return
+        unwanted = self._unwanted(asked.queue, offer, now)
+        if unwanted:
+            state.note("offer_declined", worker=worker.peer, reason=unwanted)
+            state.send(worker.peer, Release(offer.lease, offer.slots))
+            self._ask_later(worker, asked.queue, offer.eta_seconds, now)
             return
         if offer.lease in worker.leases:
             return  # a repeated answer
@@ -133,9 +139,26 @@ class Leasing:
         shape = encode_shape(asked.queue.shape)
         state.record(LeaseGranted(worker.peer, lease.id, shape, lease.slots, worker.addresses))
 
-    def _ask_later(self, worker: Worker, queue: ShapeQueue, now: float) -> None:
+    def _unwanted(self, queue: ShapeQueue, offer: Offer, now: float) -> str:
+        """Why an offer is not taken; empty if it is."""
+        most = queue.shape.max_cost
+        if most is not None and offer.cost > most:
+            return f"it asks {offer.cost:g} for a task that may cost {most:g}"
+        if offer.eta_seconds > 0.0 and queue.waiting:
+            starts_at = self._state.unix(now + offer.eta_seconds)
+            if not any(
+                one.deadline_at is None or one.deadline_at > starts_at
+                for one in queue.specifications()
+            ):
+                return f"its tasks would start in {offer.eta_seconds:.0f} s, after their deadline"
+        return ""
+
+    def _ask_later(self, worker: Worker, queue: ShapeQueue, eta_seconds: float, now: float) -> None:
+        """A worker that says when it may have room is believed, within limits."""
         assert worker.member is not None
-        again = now + self._state.settings.ask_again_seconds
+        settings = self._state.settings
+        wait = min(max(eta_seconds, settings.ask_again_seconds), settings.ask_again_seconds_max)
+        again = now + wait
         worker.refused.add(queue.shape)
         queue.refused |= 1 << worker.member.slot
         self._state.timers.set(("ask", (worker.peer, queue.shape)), again)

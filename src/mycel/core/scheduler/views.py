@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final
 
 from mycel.core.errors import NotFound
@@ -15,8 +14,7 @@ from mycel.core.events import (
     ReadWorkers,
 )
 from mycel.core.identifiers import JobId, task_id
-from mycel.core.jobs import Block, Job, TaskKey, task_key
-from mycel.core.matching import all_obstacles, has_room
+from mycel.core.jobs import Block, Job, task_key
 from mycel.core.resources import Free
 from mycel.core.stages import StageRun
 from mycel.core.states import StageState, TaskState, WorkerState
@@ -26,15 +24,14 @@ from mycel.core.views import (
     Figures,
     JobView,
     LiveTasks,
-    Obstacle,
     Span,
     StageView,
     TaskIsOver,
     TaskView,
     WorkerView,
 )
-from mycel.core.work import Shape
 
+from .explaining import Explaining
 from .known import KnownWorker
 from .state import State
 from .tables import Worker
@@ -96,24 +93,10 @@ def over(job: Job, block: Block, index: int) -> TaskIsOver:
     return TaskIsOver(job.id, index, job.name, specification, job.created_at, stage_name(block))
 
 
-def _awaited(block: Block) -> str:
-    """What a task of a stage that has not started waits for."""
-    run = block.stage
-    assert run is not None
-    waiting = [need for need in run.needs if need.state is not StageState.ENDED]
-    if run.state is StageState.SKIPPED or not waiting:
-        return f"it is about to be cancelled: {run.skip_reason}"
-    parts = [
-        f"{need.name!r} ({need.succeeded + need.failed + need.cancelled} of {need.count} ended)"
-        for need in waiting
-    ]
-    open_job = "" if block.job.closed else "; its job still takes batches"
-    return f"stage {run.name!r} waits for {', '.join(parts)}{open_job}"
-
-
 class Views:
     def __init__(self, state: State) -> None:
         self._state = state
+        self._explaining = Explaining(state)
 
     def read_task(self, event: ReadTask, now: float) -> None:
         self._state.reply(event.request, self._task(event, now))
@@ -187,7 +170,7 @@ class Views:
             user=job.user,
             specification=block.group.specification,
             state=TaskState.QUEUED.value if attempt is None else attempt.task_state.value,
-            reason="" if attempt is not None else self._reason(block, key),
+            reason="" if attempt is not None else self._explaining.reason(block, key),
             number=1 + state.counted(key) if attempt is None else attempt.number,
             worker=None if attempt is None else attempt.worker.peer,
             worker_name="" if attempt is None else attempt.worker.name,
@@ -198,122 +181,15 @@ class Views:
             stage=stage_name(block),
         )
 
-    def _reason(self, block: Block, key: TaskKey) -> str:
-        state, shape = self._state, block.group.shape
-        if block.is_held_back:
-            return "dependency"
-        if key in state.backoff:
-            return "backoff"
-        limit = state.settings.max_concurrent_tasks
-        if limit is not None and len(state.attempts) >= limit:
-            return "concurrency"
-        return "capacity" if state.pool.eligible(shape) else "no_match"
-
-    # Why a task waits
-
     def _explain(self, event: ExplainTask, now: float) -> Explanation | NotFound:
         found = self._find(event.job_id, event.index)
         if found is None:
             return NotFound(f"there is no task {task_id(event.job_id, event.index)}")
         job, block = found
         if job.is_ended(block, event.index):
-            return self._explanation(job, event.index, "ended", "", "it has ended", [], None, None)
+            return self._explaining.ended(block, event.index)
         view = self._task_view(job, block, event.index, now)
-        if view.state != TaskState.QUEUED:
-            summary = f"it is {view.state} on {view.worker_name or view.worker}"
-            return self._explanation(job, event.index, view.state, "", summary, [], None, None)
-        if block.is_held_back:
-            summary = _awaited(block)
-            return self._explanation(
-                job, event.index, view.state, view.reason, summary, [], None, None
-            )
-        shape = block.group.shape
-        obstacles = self._obstacles(shape)
-        due_at = self._state.backoff.due_at(task_key(job.number, event.index))
-        wait = None if due_at is None else max(0.0, due_at - now)
-        position = None
-        if wait is None:
-            position = self._state.queue_of(shape).position(block, event.index)
-        summary = self._summary(shape, view.reason, wait, position)
-        return self._explanation(
-            job, event.index, view.state, view.reason, summary, obstacles, position, wait
-        )
-
-    def _explanation(
-        self,
-        job: Job,
-        index: int,
-        state: str,
-        reason: str,
-        summary: str,
-        obstacles: list[Obstacle],
-        position: int | None,
-        wait: float | None,
-    ) -> Explanation:
-        known = sum(one.state is not WorkerState.EXPECTED for one in self._state.workers.values())
-        known += len(self._state.known)
-        return Explanation(
-            job_id=job.id,
-            index=index,
-            state=state,
-            reason=reason,
-            summary=summary,
-            obstacles=obstacles,
-            position=position,
-            workers_known=known,
-            next_try_seconds=wait,
-        )
-
-    def _summary(self, shape: Shape, reason: str, wait: float | None, position: int | None) -> str:
-        if wait is not None:
-            return f"its last attempt failed; the next one starts in {wait:.1f} s"
-        if self._state.queue_of(shape).recovering:
-            return "the scheduler has restarted and waits for the workers that may run it already"
-        if reason == "concurrency":
-            return "max_concurrent_tasks of this scheduler are out"
-        if reason == "no_match":
-            known = len(self._state.workers) + len(self._state.known)
-            if not known:
-                return "no worker has joined yet"
-            return f"no known worker can run it ({known} known); it waits for one that can"
-        ahead = "nothing of its kind" if not position else f"{position} of its kind"
-        return f"workers that can run it are busy; {ahead} is ahead of it"
-
-    def _obstacles(self, shape: Shape) -> list[Obstacle]:
-        """For each worker what is in the way, the same reasons together."""
-        grouped: dict[tuple[str, bool], list[str]] = {}
-        for worker in self._state.workers.values():
-            grouped.setdefault(self._in_the_way(shape, worker), []).append(
-                worker.name or worker.peer
-            )
-        for known in islice(self._state.known, KNOWN_EXPLAINED_MAX):
-            missing = all_obstacles(shape, known.capabilities)
-            reason = "; ".join(missing) or "it fits, and is called if it is needed"
-            grouped.setdefault((reason, not missing), []).append(known.name or known.peer)
-        rows = [
-            Obstacle(reason, temporary, sorted(names)[:NAMES_SHOWN], len(names))
-            for (reason, temporary), names in grouped.items()
-        ]
-        return sorted(rows, key=lambda row: (not row.temporary, row.reason))
-
-    @staticmethod
-    def _in_the_way(shape: Shape, worker: Worker) -> tuple[str, bool]:
-        if worker.state is WorkerState.EXPECTED:
-            return "it has not come back since the scheduler restarted", True
-        if worker.state is WorkerState.CALLED:
-            return "it fits, and is being called", True
-        missing = all_obstacles(shape, worker.capabilities)
-        if missing:
-            return "; ".join(missing), False
-        if worker.state is WorkerState.SUSPECT:
-            return "it has been silent and gets no new work", True
-        if worker.state is WorkerState.AWAY:
-            return "its connection is lost", True
-        if not worker.accepting:
-            return "it takes no new work", True
-        if not has_room(shape.requirements, worker.capabilities, worker.free):
-            return "it fits, and has no room now", True
-        return "it fits, and is being asked", True
+        return self._explaining.explain(view, block, now)
 
     # Workers and figures
 

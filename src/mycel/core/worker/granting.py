@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mycel.core.identifiers import LaneId, LeaseId, PeerId, fenced
-from mycel.core.matching import obstacle
+from mycel.core.matching import obstacle, slots_that_fit
 from mycel.core.messages import Load, Offer, Request, Wanted
 from mycel.core.resources import SLOTS_MAX
 from mycel.core.work import reserved
@@ -57,7 +57,8 @@ class Granting:
         late = [one for one in self._open if one.answer_by <= now]
         self._open = [one for one in self._open if one.answer_by > now]
         for one in late:
-            self._refuse(one.scheduler, one.request, "it has no room now")
+            eta_seconds = self._eta_seconds()
+            self._refuse(one.scheduler, one.request, "it has no room now", eta_seconds)
         if self._open:
             due = min(one.answer_by for one in self._open)
             self._machine.watch("collect", None, due)
@@ -90,15 +91,29 @@ class Granting:
                 request.request,
                 True,
                 lease=lease,
+                cost=machine.capabilities.price,
                 slots=len(lanes),
                 window=window,
                 clock=now,
+                capacity=self._capacity(request),
             ),
         )
         return True
 
-    def _refuse(self, peer: PeerId, request: Request, reason: str) -> None:
-        self._machine.send(peer, Offer(request.request, False, reason))
+    def _refuse(
+        self, peer: PeerId, request: Request, reason: str, eta_seconds: float = 0.0
+    ) -> None:
+        cost = self._machine.capabilities.price
+        self._machine.send(peer, Offer(request.request, False, reason, eta_seconds, cost))
+
+    def _capacity(self, request: Request) -> int:
+        machine = self._machine
+        return slots_that_fit(request.shape.requirements, machine.capabilities, machine.ledger.free)
+
+    def _eta_seconds(self) -> float:
+        """When a lane may be free: as soon as the quickest kind of task here usually ends."""
+        usual = (grant.mean_seconds for grant in self._machine.grants.values())
+        return min((seconds for seconds in usual if seconds is not None), default=0.0)
 
     def _tell_wanted(self, peer: PeerId, request: Request) -> None:
         for grant in self._machine.grants.values():

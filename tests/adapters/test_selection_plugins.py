@@ -1,0 +1,84 @@
+"""Selection algorithms that other packages bring, and names that nobody brings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mycel.config import load
+from mycel.config.algorithms import ALGORITHMS
+from mycel.config.errors import BadValue
+from mycel.core import matching
+from mycel.core.matching import Pool
+from mycel.core.resources import Capabilities, Requirements
+from mycel.core.work import Shape
+from mycel.roles.program import RoleFault
+from mycel.roles.selection import load_algorithms, selection_of
+
+CODE = """
+def largest(mask, view):
+    return view.by_key(mask, lambda one: -one.capabilities.memory)
+
+nothing = None
+"""
+
+
+def install(folder: Path, entry_points: str) -> None:
+    """As a package manager would."""
+    (folder / "mycel_largest.py").write_text(CODE)
+    about = folder / "mycel_largest-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mycel-largest\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[mycel.selection]\n{entry_points}\n")
+
+
+def configuration(folder: Path, name: str) -> Path:
+    path = folder / "mycel.toml"
+    path.write_text(f'[scheduler]\nselection_algorithm = "{name}"\n')
+    return path
+
+
+def test_ours_have_the_names_that_the_configuration_knows() -> None:
+    assert set(ALGORITHMS) == set(matching.ALGORITHMS) == set(load_algorithms())
+
+
+def test_an_installed_algorithm_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "largest = mycel_largest:largest")
+    monkeypatch.syspath_prepend(tmp_path)
+    scheduler = load(configuration(tmp_path, "largest"), {}, {}).scheduler
+    pool = Pool(selection_of(scheduler), load_algorithms())
+    for name, memory in (("small", 1), ("large", 3), ("middle", 2)):
+        pool.put(name, Capabilities(memory=memory, drivers=("process",)), linked=True)
+    ranked = pool.ranked(Shape("process", Requirements()), lambda: 0.0)
+    assert [one.key for one, _ in ranked] == ["large", "middle", "small"]
+
+
+def test_an_unknown_name_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(BadValue) as caught:
+        load(configuration(tmp_path, "bset"), {}, {})
+    text = str(caught.value)
+    assert "line 2" in text
+    assert '"best"' in text
+    assert "mycel.selection" in text
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "complaint"),
+    [("a = mycel_missing:f", "cannot be loaded"), ("a = mycel_largest:nothing", "no function")],
+)
+def test_a_broken_package_is_named(
+    entry_point: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, entry_point)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RoleFault, match=complaint):
+        load_algorithms()
+
+
+def test_nobody_takes_the_name_of_one_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "best = mycel_largest:largest")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert load_algorithms()["best"] is matching.ALGORITHMS["best"]

@@ -1,0 +1,302 @@
+"""A scheduler that asks for leases, and says why a task waits: one machine, events in and effects
+out, no network."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mycel.core.effects import Dial, Effect, Reply, Send
+from mycel.core.events import (
+    Event,
+    ExplainTask,
+    ReadTask,
+    Received,
+    Restart,
+    RoundTrip,
+    Sighting,
+    Submit,
+    Tick,
+    WorkersSeen,
+)
+from mycel.core.identifiers import JobId, LeaseId, PeerId, RequestId
+from mycel.core.invariants import check_scheduler
+from mycel.core.jobs import Specification
+from mycel.core.journal import Restored
+from mycel.core.matching import SelectionSettings, total_of
+from mycel.core.messages import WIRE_VERSION, Load, Offer, Register, Release, Request
+from mycel.core.resources import Capabilities, Free, Requirements
+from mycel.core.scheduler import Scheduler
+from mycel.core.settings import SchedulerSettings
+from mycel.core.views import Explanation, TaskView
+from mycel.core.work import Work
+
+GB = 10**9
+JOB = JobId("0" * 26)
+SMALL = Capabilities(cpu_cores=2.0, memory=8 * GB, drivers=("process",))
+
+
+class Story:
+    def __init__(self, **selection: object) -> None:
+        chosen = SelectionSettings(**selection)  # type: ignore[arg-type]
+        self.machine = Scheduler(
+            SchedulerSettings(selection=chosen), digest=bytes, random=lambda: 0.0
+        )
+        self.now = 0.0
+        self.leases = 0
+        self.tell(Restart(1, Restored([], [], [], [], [], 0, 0, 0, 0)))
+
+    def tell(self, event: Event) -> list[Effect]:
+        effects = self.machine.handle(event, self.now)
+        check_scheduler(self.machine)
+        return effects
+
+    def come(self, name: str, has: Capabilities = SMALL) -> list[Effect]:
+        register = Register(
+            WIRE_VERSION, 1, 0.0, name, has, total_of(has), (f"/memory/{name}",), [], [], []
+        )
+        return self.tell(Received(PeerId(name), register, self.now))
+
+    def see(self, names: list[str], has: Capabilities = SMALL) -> list[Effect]:
+        sightings = [
+            Sighting(
+                peer=PeerId(name),
+                boot=1,
+                sequence=1,
+                published_at=0.0,
+                valid_seconds=600.0,
+                source="dht",
+                capabilities=has,
+                addresses=(f"/memory/{name}",),
+                name=name,
+            )
+            for name in names
+        ]
+        return self.tell(WorkersSeen(sightings))
+
+    def submit(
+        self,
+        count: int = 1,
+        max_cost: float | None = None,
+        deadline_at: float | None = None,
+        **need: object,
+    ) -> list[Effect]:
+        specification = Specification(
+            Work("process", command=("true",)),
+            Requirements(**{"cpu_cores": 1.0, **need}),  # type: ignore[arg-type]
+            max_cost=max_cost,
+            deadline_at=deadline_at,
+        )
+        return self.tell(Submit(RequestId(1), JOB, "", "owner", specification, count, b"", True))
+
+    def answer(self, name: str, request: Request, **fields: object) -> list[Effect]:
+        offer = Offer(request.request, **fields)  # type: ignore[arg-type]
+        return self.tell(Received(PeerId(name), offer, self.now))
+
+    def grant(self, name: str, request: Request, **fields: object) -> list[Effect]:
+        self.leases += 1
+        return self.answer(
+            name,
+            request,
+            yes=True,
+            lease=LeaseId(self.leases),
+            slots=request.slots,
+            window=request.slots,
+            **fields,
+        )
+
+    def explain(self, index: int = 0) -> Explanation:
+        found = reply(self.tell(ExplainTask(RequestId(2), JOB, index)))
+        assert isinstance(found, Explanation)
+        return found
+
+    def reason(self) -> str:
+        found = reply(self.tell(ReadTask(RequestId(3), JOB, 0)))
+        assert isinstance(found, TaskView)
+        return found.reason
+
+
+def reply(effects: list[Effect]) -> object:
+    [answer] = [effect.answer for effect in effects if isinstance(effect, Reply)]
+    return answer
+
+
+def asked(effects: list[Effect]) -> dict[str, Request]:
+    return {
+        effect.peer: effect.message
+        for effect in effects
+        if isinstance(effect, Send) and isinstance(effect.message, Request)
+    }
+
+
+def slots_asked(effects: list[Effect]) -> dict[str, int]:
+    return {name: request.slots for name, request in asked(effects).items()}
+
+
+def released(effects: list[Effect]) -> list[Release]:
+    return [
+        effect.message
+        for effect in effects
+        if isinstance(effect, Send) and isinstance(effect.message, Release)
+    ]
+
+
+class TestWhoIsAsked:
+    def test_one_task_asks_one_worker(self) -> None:
+        story = Story()
+        for name in "abc":
+            story.come(name)
+        assert len(asked(story.submit(1))) == 1
+
+    def test_a_few_tasks_are_spread(self) -> None:
+        story = Story()
+        for name in "abc":
+            story.come(name)
+        assert slots_asked(story.submit(3)) == {"a": 1, "b": 1, "c": 1}
+
+    def test_no_more_are_asked_than_can_hold_the_work(self) -> None:
+        story = Story()
+        for number in range(100):
+            story.come(f"w{number}")
+        asks = slots_asked(story.submit(60))
+        assert sum(asks.values()) == 60
+        assert len(asks) == 30, "two fit on each"
+
+    def test_larger_workers_take_what_smaller_ones_cannot(self) -> None:
+        story = Story()
+        story.come("small")
+        story.come("large", msgspec.structs.replace(SMALL, cpu_cores=16.0))
+        assert slots_asked(story.submit(10)) == {"small": 2, "large": 8}
+
+    def test_more_are_asked_when_the_first_refuse(self) -> None:
+        story = Story()
+        for name in "ab":
+            story.come(name)
+        [(first, request)] = asked(story.submit(1)).items()
+        effects = story.answer(first, request, yes=False, reason="it has no room now")
+        [second] = asked(effects)
+        assert {first, second} == {"a", "b"}
+
+    def test_who_refused_is_asked_again_after_a_while(self) -> None:
+        story = Story()
+        story.come("a")
+        [request] = asked(story.submit(1)).values()
+        assert not asked(story.answer("a", request, yes=False))
+        story.now = 0.4
+        assert not asked(story.tell(Tick()))
+        story.now = 0.6
+        assert list(asked(story.tell(Tick()))) == ["a"]
+
+    def test_or_when_it_said_that_there_may_be_room(self) -> None:
+        story = Story()
+        story.come("a")
+        [request] = asked(story.submit(1)).values()
+        story.answer("a", request, yes=False, eta_seconds=2.0)
+        story.now = 1.9
+        assert not asked(story.tell(Tick()))
+        story.now = 2.1
+        assert list(asked(story.tell(Tick()))) == ["a"]
+
+    def test_or_at_once_when_it_has_more_room(self) -> None:
+        story = Story()
+        story.come("a")
+        free = total_of(SMALL)
+        story.tell(Received(PeerId("a"), Load(Free(), 2), 0.0))
+        [request] = asked(story.submit(1)).values()
+        story.answer("a", request, yes=False, eta_seconds=3.0)
+        assert list(asked(story.tell(Received(PeerId("a"), Load(free, 0), 0.0)))) == ["a"]
+
+    def test_a_known_worker_is_dialled_and_asked_when_it_comes(self) -> None:
+        story = Story()
+        story.see(["a", "b", "c"])
+        dials = [effect for effect in story.submit(1) if isinstance(effect, Dial)]
+        assert len(dials) == 1
+        called = dials[0].peer
+        assert list(asked(story.come(called))) == [called]
+
+
+class TestOffers:
+    def test_an_offer_above_max_cost_is_declined(self) -> None:
+        story = Story()
+        story.come("a")
+        [request] = asked(story.submit(1, max_cost=1.0)).values()
+        effects = story.grant("a", request, cost=1.5)
+        assert [one.lease for one in released(effects)] == [LeaseId(1)]
+        assert not asked(effects)
+
+    def test_one_that_starts_after_the_deadline_too(self) -> None:
+        story = Story()
+        story.come("a")
+        [request] = asked(story.submit(1, deadline_at=60.0)).values()
+        assert released(story.grant("a", request, eta_seconds=61.0))
+
+    def test_one_in_time_is_taken(self) -> None:
+        story = Story()
+        story.come("a")
+        [request] = asked(story.submit(1, deadline_at=60.0, max_cost=1.0)).values()
+        assert not released(story.grant("a", request, eta_seconds=59.0, cost=1.0))
+
+    def test_a_worker_that_asks_too_much_is_not_asked(self) -> None:
+        story = Story()
+        story.come("a", msgspec.structs.replace(SMALL, price=2.0))
+        assert not asked(story.submit(1, max_cost=1.0))
+        assert story.reason() == "no_match"
+        [row] = story.explain().obstacles
+        assert row.reason == "may cost 1, it asks 2"
+
+
+class TestWhy:
+    def test_many_workers_that_lack_the_same_are_one_line(self) -> None:
+        story = Story()
+        story.see([f"w{number:02}" for number in range(41)])
+        story.come("big", msgspec.structs.replace(SMALL, memory=32 * GB, cpu_cores=0.5))
+        story.submit(min_memory=16 * GB)
+        found = story.explain()
+        assert found.reason == "no_match"
+        assert (found.workers_known, found.workers_fitting) == (42, 0)
+        rows = {row.reason: row for row in found.obstacles}
+        many = rows["needs 16 GB of memory, the largest has 8 GB"]
+        assert many.count == 41
+        assert len(many.workers) == 5
+        assert not many.temporary
+        assert rows["needs 1 cores, it has 0.5"].workers == ["big"]
+
+    def test_a_few_are_told_everything_that_they_lack(self) -> None:
+        story = Story()
+        story.come("a")
+        story.submit(min_memory=16 * GB, cpu_cores=4.0)
+        [row] = story.explain().obstacles
+        assert row.reason == "needs 16 GB of memory, it has 8 GB; needs 4 cores, it has 2"
+
+    def test_a_worker_without_room_says_so(self) -> None:
+        story = Story()
+        story.come("a")
+        story.tell(Received(PeerId("a"), Load(Free(), 2), 0.0))
+        [request] = asked(story.submit(1)).values()
+        story.answer("a", request, yes=False)
+        assert story.reason() == "capacity"
+        [row] = story.explain().obstacles
+        assert (row.reason, row.temporary) == ("it fits, and has no room now", True)
+
+    def test_the_position_is_arithmetic_over_the_block(self) -> None:
+        story = Story()
+        story.come("a")
+        [request] = asked(story.submit(9_000)).values()
+        story.grant("a", request)
+        found = story.explain(8_999)
+        assert found.position == 8_997, "two are out"
+        assert "8997 of its kind are ahead of it" in found.summary
+        assert found.estimated_start_seconds is None, "nobody knows how long they take"
+
+    def test_a_far_worker_is_named_as_such(self) -> None:
+        story = Story(max_network_latency_seconds=0.05)
+        story.come("near")
+        story.come("far")
+        story.tell(RoundTrip(PeerId("far"), 0.2))
+        assert list(asked(story.submit(4))) == ["near"]
+        reasons = {row.workers[0]: row.reason for row in story.explain().obstacles}
+        assert reasons["far"].startswith("it is farther than max_network_latency")
+
+    def test_without_workers(self) -> None:
+        story = Story()
+        story.submit()
+        assert story.explain().summary == "no worker has joined yet"

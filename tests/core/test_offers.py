@@ -1,0 +1,60 @@
+"""What a worker answers to a request: yes or no with the reason, ETA, cost and capacity."""
+
+from __future__ import annotations
+
+from mycel.core.effects import Send
+from mycel.core.events import Event, LinkUp, Received, SpoolLoaded, Tick
+from mycel.core.identifiers import PeerId, RequestId
+from mycel.core.messages import Offer, Request
+from mycel.core.resources import Capabilities, Requirements
+from mycel.core.settings import WorkerSettings
+from mycel.core.work import Shape
+from mycel.core.worker import WorkerMachine
+
+SCHEDULER = PeerId("scheduler")
+SHAPE = Shape("process", Requirements(cpu_cores=1.0))
+
+
+class Story:
+    def __init__(self) -> None:
+        has = Capabilities(cpu_cores=4.0, drivers=("process",), price=0.25)
+        self.machine = WorkerMachine(WorkerSettings(), has, name="w", digest=bytes)
+        self.offers(SpoolLoaded(1, {}), 0.0)
+        self.offers(LinkUp(SCHEDULER), 0.0)
+        self.requests = 0
+
+    def offers(self, event: Event, now: float) -> list[Offer]:
+        return [
+            effect.message
+            for effect in self.machine.handle(event, now)
+            if isinstance(effect, Send) and isinstance(effect.message, Offer)
+        ]
+
+    def request(self, slots: int, shape: Shape = SHAPE) -> list[Offer]:
+        self.requests += 1
+        message = Request(RequestId(self.requests), shape, slots)
+        return self.offers(Received(SCHEDULER, message, 0.0), 0.0)
+
+
+def test_a_yes_says_what_it_costs_and_what_else_fits() -> None:
+    [offer] = Story().request(1)
+    assert offer.yes
+    assert (offer.slots, offer.capacity, offer.cost) == (1, 3, 0.25)
+    assert offer.eta_seconds == 0.0
+
+
+def test_a_no_says_why_and_when_there_may_be_room() -> None:
+    story = Story()
+    story.request(4)
+    [grant] = story.machine.grants.values()
+    grant.measure(2.5)
+    assert story.request(1) == [], "it waits a little for room"
+    [offer] = story.offers(Tick(), 0.1)
+    assert not offer.yes
+    assert offer.reason == "it has no room now"
+    assert (offer.eta_seconds, offer.cost) == (2.5, 0.25)
+
+
+def test_who_may_not_pay_the_price_is_told() -> None:
+    [offer] = Story().request(1, Shape("process", SHAPE.requirements, max_cost=0.1))
+    assert offer.reason == "may cost 0.1, it asks 0.25"
