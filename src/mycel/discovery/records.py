@@ -56,7 +56,7 @@ def decode_record(payload: bytes) -> WorkerRecord:
         raise UnreadableRecord(f"a record of {len(payload)} bytes")
     try:
         return _decoder.decode(payload)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UnreadableRecord(f"not a worker's record: {error}") from error
 
 
