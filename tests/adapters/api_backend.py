@@ -18,6 +18,7 @@ from blake3 import blake3
 from mycel.api import Stopping
 from mycel.api.audience import Audience, Listener
 from mycel.api.backend import Pieces
+from mycel.api.network import DiscoveryAnswer, Network, PeerAnswer, SwarmAnswer
 from mycel.core import events
 from mycel.core.errors import Conflict, NotFound, Refusal, Unprocessable
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, PeerId, RequestId
@@ -44,11 +45,34 @@ Value = TypeVar("Value")
 
 TOKEN = "secret"
 WORKER = PeerId("12D3KooWorker")
+GATEWAY = PeerId("12D3KooGateway")
 CREATED_AT = 1_700_000_000.123
 ENDED_AT = 1_700_000_001.5
 METRICS = b"""# TYPE hypha_scheduler_tasks_queued gauge
 hypha_scheduler_tasks_queued 15.0
 """
+
+
+class FakeNetwork:
+    """One gateway and one worker; the worker answers pings, nobody else does."""
+
+    def peers(self) -> list[PeerAnswer]:
+        return [
+            PeerAnswer(peer, "", [role], [], "direct", 0.5, 10.0, 0.1, "mycel/1")
+            for peer, role in ((WORKER, "worker"), (GATEWAY, "gateway"))
+        ]
+
+    def status(self) -> SwarmAnswer:
+        ways = DiscoveryAnswer(True, True, 2, 0, 0)
+        return SwarmAnswer(
+            "node", "12D3KooScheduler", ["scheduler"], "1", [], [GATEWAY], {}, {}, 1, 1, ways
+        )
+
+    def known(self) -> dict[str, str]:
+        return {WORKER: "worker-1", GATEWAY: ""}
+
+    async def ping(self, peer: str, count: int) -> tuple[list[float], str]:
+        return ([0.001 * n for n in range(1, count + 1)], "") if peer == WORKER else ([], "silent")
 
 
 class FakeJob:
@@ -215,6 +239,10 @@ class FakeBackend(Reader):
 
     def prometheus(self) -> bytes:
         return METRICS
+
+    @property
+    def network(self) -> Network:
+        return FakeNetwork()
 
     # What tests do
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from .conftest import QUICK, SwarmMaker
 from .rest import call
 from .swarm import Swarm, eventually
+from .test_faults import check_ended_once, executions, open_gate, start_gated
 
 DHT_ALONE = QUICK + "\n[swarm.discovery]\ngossip = false\n"
 GOSSIP_ALONE = QUICK + "\n[swarm.discovery]\ndht = false\n"
@@ -94,3 +97,97 @@ def test_a_frozen_worker_gets_no_new_work(make_swarm: SwarmMaker) -> None:
     ran_by = {swarm.name_of(swarm.client.wait(one.id, 60).worker) for one in tasks}
     assert ran_by == {"worker-1"}, f"worker-2 (pid {frozen}) is stopped"
     eventually(lambda: swarm.worker_state("worker-2") != "healthy", "its silence was noticed")
+
+
+# Seeing the swarm
+
+
+def test_peers_status_ping_and_metrics(swarm: Swarm) -> None:
+    peers = swarm.mycel("peers", "--json")
+    assert peers.code == 0, peers
+    items = peers.json["items"]
+    assert {role for item in items for role in item["roles"]} >= {"gateway", "worker"}
+    assert all(item["path"] == "direct" and item["last_seen_seconds"] < 60 for item in items)
+    status = swarm.mycel("swarm", "status", "--json")
+    assert status.code == 0, status
+    assert status.json["workers_linked"] == 2
+    assert len(status.json["gateways"]) == 1
+    assert "worker-1" in swarm.mycel("peers").out
+    assert "2 linked of 2 known" in swarm.mycel("swarm", "status").out
+    metrics = call(swarm, "GET", "/metrics").body.decode()
+    assert 'mycel_swarm_connections{kind="direct"} 3.0' in metrics
+    for name in ("dht_queries", "gossip_received", "relay_circuits", "bytes_in", "dials"):
+        assert f"mycel_swarm_{name}" in metrics
+
+
+def test_a_ping_goes_there_and_back(swarm: Swarm) -> None:
+    gateway = call(swarm, "GET", "/api/v1/swarm").json["gateways"][0]
+    for peer in ("worker-1", gateway, gateway[-10:]):
+        pinged = swarm.mycel("swarm", "ping", peer, "--count", "3", "--json")
+        assert pinged.code == 0, pinged
+        answer = pinged.json
+        assert (answer["sent"], answer["received"], answer["error"]) == (3, 3, None)
+        assert 0 < answer["min_ms"] <= answer["avg_ms"] <= answer["max_ms"] < 5000
+    assert "min/avg/max" in swarm.mycel("swarm", "ping", "worker-2").out
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"peer": "nobody"}', 404),
+        (b'{"peer": "12D3"}', 409),
+        (b'{"peer": ""}', 422),
+        (b'{"peer": "x", "count": 0}', 422),
+        (b'{"peer": "x", "more": 1}', 422),
+        (b"nonsense", 400),
+    ],
+)
+def test_bad_pings_are_refused(swarm: Swarm, body: bytes, status: int) -> None:
+    answer = call(swarm, "POST", "/api/v1/swarm/ping", body)
+    assert answer.status == status, answer
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+# Gateways
+
+
+def test_a_killed_gateway_stops_nothing_and_makes_nothing_run_again(
+    make_swarm: SwarmMaker, tmp_path: Path
+) -> None:
+    swarm = make_swarm()
+    swarm.up(workers=2)
+    job = start_gated(swarm, tmp_path, 6, 4)
+    swarm.kill("gateway")
+    open_gate(tmp_path)
+    results = check_ended_once(swarm, job, 6)
+    assert {result.attempt for result in results} == {1}
+    assert {attempt for _, attempt, _ in executions(tmp_path)} == {1}, "nothing ran again"
+    task = swarm.client.submit(command=["echo", "on"])
+    assert swarm.client.wait(task.id, 60).value == "on\n"
+    assert swarm.healthy() == 2
+    swarm.up()
+    eventually(
+        lambda: len(call(swarm, "GET", "/api/v1/swarm").json["gateways"]) == 1,
+        "the gateway is used again",
+    )
+
+
+def test_half_of_the_workers_die_at_once(make_swarm: SwarmMaker) -> None:
+    swarm = make_swarm()
+    swarm.up(workers=4)
+    for name in ("worker-3", "worker-4"):
+        os.kill(swarm.pids[name], signal.SIGKILL)
+    tasks = [swarm.client.submit(command=["true"]) for _ in range(12)]
+    assert {swarm.client.wait(one.id, 60).state for one in tasks} == {"succeeded"}
+    eventually(
+        lambda: {one.name for one in swarm.client.workers()} == {"worker-1", "worker-2"},
+        "the dead are gone from the table",
+        2 * HEALTH_CHECK_SECONDS,
+    )
+
+
+def test_a_service_that_nobody_offers_is_named(make_swarm: SwarmMaker) -> None:
+    swarm = make_swarm(QUICK + '\n[gateway]\nservices = ["bootstrap", "teapot"]\n')
+    done = swarm.mycel("up", "--detach", "--json", "--port", "0")
+    assert done.code == 1
+    assert "there is no service 'teapot'" in done.err

@@ -155,8 +155,10 @@ class Process:
 
 
 class GatewayProcess(Process):
+    gateways: tuple[str, ...] = ()
+
     def boot(self) -> None:
-        node = GatewayNode(self.random, SWARM, _ignore)
+        node = GatewayNode(self.clock, self.random, SWARM, _ignore, gateways=self.gateways)
         node.start(self.enter(node, "gateway"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mycel.core.events import Event
 from mycel.core.identifiers import JobId, RequestId
@@ -13,6 +13,9 @@ from mycel.store.interface import Reader
 from mycel.telemetry.figures import SchedulerFigures
 
 from .audience import Listener
+
+if TYPE_CHECKING:
+    from .network import Network
 
 Value = TypeVar("Value")
 
@@ -27,6 +30,11 @@ class Backend(Protocol):
 
     @property
     def peer(self) -> str: ...
+
+    @property
+    def network(self) -> Network:
+        """The scheduler's node. Raises `Stopping`."""
+        ...
 
     async def ask(self, make: Callable[[RequestId], Event]) -> object:
         """Puts a client's event to the machine and awaits its reply.

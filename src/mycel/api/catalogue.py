@@ -153,6 +153,18 @@ ROUTES: Final = (
         problems=(404, 422, 429),
     ),
     Route("GET", "/api/v1/workers", "List workers", "WorkerList", problems=(422,)),
+    Route("GET", "/api/v1/peers", "List connected peers", "PeerList", problems=(422,)),
+    Route(
+        "GET", "/api/v1/swarm", "How this node stands in its swarm", "SwarmAnswer", problems=(422,)
+    ),
+    Route(
+        "POST",
+        "/api/v1/swarm/ping",
+        "Measure the way to a peer and back",
+        "PingAnswer",
+        "PingBody",
+        problems=(*_BODY, 404, 409, 422),
+    ),
     Route("GET", "/api/v1/stats", "Totals", "StatsAnswer", problems=(422,)),
     *(
         Route(method, f"/v1/{path}", summary, "application/json", problems=problems)
@@ -231,7 +243,7 @@ def document() -> bytes:
 def _schemas() -> tuple[dict[str, Any], dict[str, Any]]:
     from mycel.core.views import Explanation
 
-    from . import answers, bodies, problems, workers
+    from . import answers, bodies, network, problems, workers
 
     kinds: list[Any] = [
         bodies.TaskBody,
@@ -245,6 +257,10 @@ def _schemas() -> tuple[dict[str, Any], dict[str, Any]]:
         answers.LogsAnswer,
         answers.ResultAnswer,
         workers.WorkerList,
+        network.PeerList,
+        network.SwarmAnswer,
+        network.PingBody,
+        network.PingAnswer,
         workers.StatsAnswer,
         Explanation,
         problems.ProblemDocument,

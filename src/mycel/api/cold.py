@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
-from litestar import Litestar, MediaType, Request, Response, delete, get
+from litestar import Litestar, MediaType, Request, Response, delete, get, post
 from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 
-from . import jobs, tasks, workers
+from . import jobs, network, tasks, workers
 from .answers import ResultAnswer, encode
 from .backend import Backend
 from .catalogue import document
@@ -122,6 +122,21 @@ def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
         _query(request)
         return _json(await workers.list_workers(backend))
 
+    @get("/api/v1/peers")
+    async def list_peers(request: AnyRequest) -> Response[bytes]:
+        _query(request)
+        return _json(network.list_peers(backend.network))
+
+    @get("/api/v1/swarm")
+    async def swarm(request: AnyRequest) -> Response[bytes]:
+        _query(request)
+        return _json(backend.network.status())
+
+    @post("/api/v1/swarm/ping", status_code=200)
+    async def ping(request: AnyRequest) -> Response[bytes]:
+        _query(request)
+        return _json(await network.ping(backend.network, await request.body()))
+
     @get("/api/v1/stats")
     async def stats(request: AnyRequest) -> Response[bytes]:
         _query(request)
@@ -135,7 +150,7 @@ def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
     def openapi() -> Response[bytes]:
         return Response(document(), media_type=MediaType.JSON)
 
-    return [list_workers, stats, metrics, openapi]
+    return [list_workers, list_peers, swarm, ping, stats, metrics, openapi]
 
 
 def _answer_exception(request: AnyRequest, error: Exception) -> Response[bytes]:

@@ -47,6 +47,8 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
     },
     "The swarm": {
         "workers": Command("list workers", "mycel.cli.lists", "workers"),
+        "peers": Command("list the peers of the scheduler's node", "mycel.cli.network", "peers"),
+        "swarm": Command("status; ping PEER", "mycel.cli.network", "swarm"),
         "config": Command("check or show a configuration", "mycel.cli.configuration", "config"),
         "reload": Command("take over a changed mycel.toml", "mycel.cli.configuration", "reload"),
         "bench": Command("measure this machine's swarm", "mycel.cli.others", "bench"),

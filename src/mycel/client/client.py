@@ -273,6 +273,10 @@ class Client:
         """Any other answer of the API, as JSON says it."""
         return self._ask(Any, "GET", path)
 
+    def post(self, path: str, body: object) -> Any:
+        """Likewise, with a body."""
+        return self._ask(Any, "POST", path, msgspec.json.encode(body))
+
     def find_jobs(self, prefix: str, limit: int = 2) -> list[Job]:
         query = urlencode({"prefix": prefix, "limit": limit})
         return self._ask(JobPage, "GET", f"/api/v1/jobs?{query}").items

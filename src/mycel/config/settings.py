@@ -80,7 +80,8 @@ class Swarm(_Section, frozen=True):
 
 
 class Gateway(_Section, frozen=True):
-    """Nothing to set yet beside `[node]` and `[swarm]`."""
+    services: tuple[str, ...] = ("bootstrap", "dht", "relay", "autonat")
+    """What this gateway does for others; further ones by entry points `mycel.gateway_services`."""
 
 
 class DeclaredGpu(_Section, frozen=True):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 
+from mycel.discovery.peerbook import PeerBook
+from mycel.node.clock import LoopClock
+
 from .gating import GatewayNode
-from .program import Options, Program, run
+from .program import Options, Program, RoleFault, run
+from .services import UnknownService, load_services
 
 
 def main(options: Options) -> int:
@@ -13,11 +18,27 @@ def main(options: Options) -> int:
 
 
 async def _serve(program: Program) -> None:
-    node = GatewayNode(Random(), program.configuration.swarm.name, program.note)
+    configuration = program.configuration
+    names = configuration.gateway.services
+    try:
+        services = load_services(names)
+    except UnknownService as error:
+        raise RoleFault(str(error)) from error
+    node = GatewayNode(
+        LoopClock(asyncio.get_running_loop()),
+        Random(),
+        configuration.swarm.name,
+        program.note,
+        gateways=tuple(configuration.swarm.bootstrap),
+        names=names,
+        services=services,
+        book=PeerBook(program.folder.path / "peers.json"),
+    )
     swarm = await program.start_swarm(node)
     try:
         node.start(swarm)
         program.ready(swarm.peer, swarm.addresses)
         await program.until_ended()
     finally:
+        node.stop()
         await swarm.stop()

@@ -1,34 +1,58 @@
-"""The gateway: hands newcomers a sample of peers with their roles.
+"""The gateway: hands newcomers a sample of peers with their roles, and knows other gateways.
 
 It keeps what peers say of themselves while they are connected, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import Join, PeerRecord, Peers
-from mycel.swarm.interface import Admission, Stream, Swarm
+from mycel.discovery.peerbook import PeerBook
+from mycel.node.clock import Clock
+from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
 from mycel.swarm.listening import IndifferentListener
 from mycel.wire import codec
 
-from .joining import RECORDS_MAX
-from .protocols import schedulers_topic
+from .joining import RECORDS_MAX, Joining
+from .protocols import SIGNAL_PROTOCOL, schedulers_topic
+from .services import BUILT_IN, GatewayService
+from .signals import Signals
 
+ROLE: Final = "gateway"
 PEERS_MAX: Final = 100_000
 ADDRESSES_MAX: Final = 16
+_FIRST: Final = ("scheduler", "gateway")
+"""A worker can use schedulers at once, and everybody a second gateway."""
 
 
 class GatewayNode(IndifferentListener):
     """A `SwarmListener`."""
 
-    def __init__(self, random: Random, swarm_name: str, note: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        random: Random,
+        swarm_name: str,
+        note: Callable[..., None],
+        *,
+        gateways: tuple[str, ...] = (),
+        names: Sequence[str] = tuple(BUILT_IN),
+        services: Sequence[GatewayService] = (),
+        book: PeerBook | None = None,
+    ) -> None:
         self._random = random
         self._topic = schedulers_topic(swarm_name)
         self._note = note
+        self._names = frozenset(names)
+        self._services = tuple(services)
+        self._joining = Joining(clock, (ROLE,), gateways, self._heard_of, book)
+        self._signals = Signals(clock, self._summoned)
+        self._asking: set[Stream] = set()
+        """Our own streams to other gateways."""
         self._roles: dict[PeerId, frozenset[str]] = {}
         self._records: dict[PeerId, PeerRecord] = {}
 
@@ -39,16 +63,66 @@ class GatewayNode(IndifferentListener):
     def start(self, swarm: Swarm) -> None:
         """Gossip is passed on only by those who listen to it themselves."""
         swarm.subscribe(self._topic)
+        self._joining.start(swarm)
+        for service in self._services:
+            service.start(swarm, self._note)
+
+    def stop(self) -> None:
+        for service in self._services:
+            service.stop()
+        self._joining.stop()
+
+    def _heard_of(self, record: PeerRecord) -> None:
+        """Another gateway says so; whoever it is comes by itself, or is found in the DHT."""
+
+    def _summoned(self, peer: PeerId) -> None:
+        """A gateway has no links."""
+
+    # What the swarm tells
 
     def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
         self._roles[peer] = admission.roles
+        self._joining.connected(peer, admission.roles, address, relayed)
+        for service in self._services:
+            service.peer_connected(peer, admission.roles)
 
     def disconnected(self, peer: PeerId, cause: str) -> None:
         self._roles.pop(peer, None)
+        self._signals.peer_lost(peer, cause)
+        self._joining.disconnected(peer)
+        for service in self._services:
+            service.peer_left(peer)
         if self._records.pop(peer, None) is not None:
             self._note("peer_left", peer=peer, cause=cause)
 
+    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+        self._joining.dial_failed(address)
+
+    def stream_opened(self, stream: Stream, ours: bool) -> None:
+        if stream.protocol == SIGNAL_PROTOCOL:
+            self._signals.stream_opened(stream, ours)
+        elif ours:
+            self._asking.add(stream)
+            self._joining.stream_opened(stream)
+
+    def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None:
+        if protocol == SIGNAL_PROTOCOL:
+            self._signals.stream_failed(peer, error)
+
+    def stream_closed(self, stream: Stream, error: str) -> None:
+        self._asking.discard(stream)
+        if stream.protocol == SIGNAL_PROTOCOL:
+            self._signals.stream_closed(stream, error)
+
     def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
+        if stream.protocol == SIGNAL_PROTOCOL:
+            self._signals.frames(stream, frames, arrived_at)
+        elif stream in self._asking:
+            self._joining.frames(stream, frames)
+        else:
+            self._answer(stream, frames)
+
+    def _answer(self, stream: Stream, frames: list[bytes]) -> None:
         for frame in frames:
             try:
                 message = codec.decode_control(frame)
@@ -66,13 +140,13 @@ class GatewayNode(IndifferentListener):
             record = PeerRecord(stream.peer, roles, me.addresses[:ADDRESSES_MAX])
             self._records[stream.peer] = record
             self._note("peer_joined", peer=stream.peer, roles=roles)
-        stream.write(codec.encode(Peers(self._sample(stream.peer))))
+        sample = self._sample(stream.peer) if "bootstrap" in self._names else []
+        stream.write(codec.encode(Peers(sample)))
 
     def _sample(self, asker: PeerId) -> list[PeerRecord]:
-        """Schedulers first: a worker can use them at once."""
         others = [record for peer, record in self._records.items() if peer != asker]
         self._random.shuffle(others)
-        others.sort(key=lambda record: "scheduler" not in record.roles)
+        others.sort(key=lambda record: not any(role in record.roles for role in _FIRST))
         return others[:RECORDS_MAX]
 
     def cut_off(self, peer: PeerId, reason: str) -> None:

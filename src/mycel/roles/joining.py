@@ -1,19 +1,26 @@
-"""Joining: a node finds a gateway, says who it is, and hears who else is there.
+"""Joining: a node finds gateways, says who it is, hears who else is there.
 
-    dial a gateway ─▶ control stream ─▶ Join ─▶ Peers ─▶ found(peer records)
+    dial gateways ─▶ control stream ─▶ Join ─▶ Peers ─▶ found(peer records)
+         ▲                                       │
+      peer book ◀────────────────────────────────┴─▶ more gateways
 
-It goes on for as long as the node lives: a gateway that is lost is dialled again, and each
-new connection to it brings a fresh list.
+It goes on for as long as the node lives. Gateways that are configured are always tried again;
+those that others named are used while fewer than `GATEWAYS_WANTED` are connected. A node that
+no gateway answers dials peers that it has met before: any of them is a door to the swarm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
+from mycel.access.errors import AccessError
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import WIRE_VERSION, Join, PeerRecord, Peers
+from mycel.discovery.peerbook import PeerBook
 from mycel.node.clock import Clock
+from mycel.swarm.errors import SwarmError
 from mycel.swarm.interface import CONTROL_PROTOCOL, Stream, Swarm
 from mycel.wire import codec
 
@@ -21,6 +28,14 @@ RETRY_SECONDS_MIN: Final = 0.05
 RETRY_SECONDS_MAX: Final = 5.0
 RECORDS_MAX: Final = 64
 """So many peers are taken from one list."""
+GATEWAYS_WANTED: Final = 2
+"""Connected ones."""
+GATEWAYS_MAX: Final = 32
+"""Known ones."""
+LOOK_SECONDS: Final = 10.0
+"""How often a node asks itself whether it is alone, and saves whom it has met."""
+STORED_DIALLED: Final = 8
+"""Stored peers that a lonely node dials at a time."""
 
 
 def peer_in(address: str) -> PeerId | None:
@@ -36,36 +51,57 @@ class Joining:
         roles: tuple[str, ...],
         gateways: tuple[str, ...],
         found: Callable[[PeerRecord], None],
+        book: PeerBook | None = None,
     ) -> None:
         self._clock = clock
         self._roles = roles
-        self._gateways = gateways
+        self._configured = gateways
+        self._learned: dict[PeerId, tuple[str, ...]] = {}
         self._peers = {peer_in(address) for address in gateways}
         self._found = found
+        self._book = book if book is not None else PeerBook()
         self._swarm: Swarm | None = None
         self._delays = dict.fromkeys(gateways, RETRY_SECONDS_MIN)
+        self._connected: dict[PeerId, str] = {}
+        """Gateways, and where they were reached."""
+        self._stored_tried = 0
 
     def start(self, swarm: Swarm) -> None:
         self._swarm = swarm
-        for address in self._gateways:
-            swarm.dial(address)
+        for address in self._configured:
+            self._dial(address)
+        for record in self._book.records():
+            if "gateway" in record.roles:
+                self._learn(record)
+        self._clock.call_at(self._clock.now() + LOOK_SECONDS, self._look)
 
     def stop(self) -> None:
         self._swarm = None
+        self._save()
+
+    @property
+    def gateways(self) -> list[PeerId]:
+        return list(self._connected)
 
     def is_gateway(self, peer: PeerId) -> bool:
         return peer in self._peers
 
-    def connected(self, peer: PeerId, roles: frozenset[str]) -> None:
-        if "gateway" in roles and self._swarm is not None:
+    # What the swarm tells
+
+    def connected(self, peer: PeerId, roles: frozenset[str], address: str, relayed: bool) -> None:
+        if self._swarm is None:
+            return
+        if "gateway" in roles:
             self._peers.add(peer)
+            self._connected[peer] = address
+            self._swarm.keep(peer, True)
             self._swarm.open_stream(peer, CONTROL_PROTOCOL)
 
     def stream_opened(self, stream: Stream) -> None:
         assert self._swarm is not None
         me = PeerRecord(self._swarm.peer, self._roles, tuple(self._swarm.addresses))
         stream.write(codec.encode(Join(WIRE_VERSION, me)))
-        for address in self._gateways:
+        for address in self._configured:
             self._delays[address] = RETRY_SECONDS_MIN
 
     def frames(self, stream: Stream, frames: list[bytes]) -> None:
@@ -77,16 +113,47 @@ class Joining:
                 return
             if isinstance(message, Peers):
                 for record in message.peers[:RECORDS_MAX]:
-                    self._found(record)
+                    self._heard_of(record)
+
+    def _heard_of(self, record: PeerRecord) -> None:
+        if self._swarm is None or record.peer == self._swarm.peer:
+            return
+        self._book.remember(record, self._clock.unix())
+        if "gateway" in record.roles:
+            self._learn(record)
+        self._found(record)
 
     def disconnected(self, peer: PeerId) -> None:
-        for address in self._gateways:
+        self._connected.pop(peer, None)
+        for address in self._configured:
             if peer_in(address) == peer:
                 self._dial_later(address)
+        if peer in self._peers:
+            self._use_learned()
 
     def dial_failed(self, address: str) -> None:
         if address in self._delays:
             self._dial_later(address)
+
+    # Gateways
+
+    def _learn(self, record: PeerRecord) -> None:
+        peer = PeerId(record.peer)
+        if peer in self._learned or len(self._learned) < GATEWAYS_MAX:
+            self._learned[peer] = record.addresses
+            self._peers.add(peer)
+            self._use_learned()
+
+    def _use_learned(self) -> None:
+        """As many as are wanted; those that do not answer are tried again by and by."""
+        missing = GATEWAYS_WANTED - len(self._connected)
+        for peer, addresses in self._learned.items():
+            if missing <= 0:
+                return
+            if peer not in self._connected:
+                missing -= 1
+                for address in addresses:
+                    self._dial(address)
 
     def _dial_later(self, address: str) -> None:
         delay = self._delays[address]
@@ -94,5 +161,33 @@ class Joining:
         self._clock.call_at(self._clock.now() + delay, lambda: self._dial(address))
 
     def _dial(self, address: str) -> None:
-        if self._swarm is not None:
+        if self._swarm is None or peer_in(address) in self._connected:
+            return
+        try:
             self._swarm.dial(address)
+        except SwarmError:
+            self._delays.pop(address, None)  # it is no address of this network
+
+    # Being alone
+
+    def _look(self) -> None:
+        if self._swarm is None:
+            return
+        self._use_learned()
+        if not self._connected:
+            self._dial_stored()
+        self._save()
+        self._clock.call_at(self._clock.now() + LOOK_SECONDS, self._look)
+
+    def _dial_stored(self) -> None:
+        """A few others each time, from the most useful on."""
+        records = self._book.records()
+        begin = self._stored_tried % max(1, len(records))
+        self._stored_tried += STORED_DIALLED
+        for record in records[begin : begin + STORED_DIALLED]:
+            for address in record.addresses:
+                self._dial(address)
+
+    def _save(self) -> None:
+        with suppress(AccessError):  # a full disk ends nothing here; next time
+            self._book.save()

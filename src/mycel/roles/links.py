@@ -54,10 +54,12 @@ class Links:
         clock: Clock,
         post: Callable[[Event], None],
         heard_by: Callable[[PeerId], str] | None = None,
+        keep: Callable[[PeerId, bool], None] | None = None,
     ) -> None:
         self._clock = clock
         self._post = post
         self._heard_by = heard_by
+        self._keep = keep
         self._links: dict[PeerId, Link] = {}
         self._opening: set[PeerId] = set()
 
@@ -109,6 +111,8 @@ class Links:
         if link.is_up:
             heard_by = "" if self._heard_by is None else self._heard_by(stream.peer)
             self._post(LinkUp(stream.peer, heard_by))
+            if self._keep is not None:
+                self._keep(stream.peer, True)
             early, link.early = link.early, []
             for waiting, frames, arrived_at in early:
                 self.frames(waiting, frames, arrived_at)
@@ -161,3 +165,5 @@ class Links:
             stream.close()
         if was_up:
             self._post(LinkDown(link.peer, cause))
+            if self._keep is not None:
+                self._keep(link.peer, False)

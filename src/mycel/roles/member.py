@@ -7,23 +7,27 @@ the machine's effects into what the swarm is asked.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from mycel.core.effects import Dial, Hangup, Note, Send, SendRenewal
 from mycel.core.events import DialFailed
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import PeerRecord
+from mycel.discovery.peerbook import PeerBook
 from mycel.node.clock import Clock
 from mycel.node.runtime import Runtime
 from mycel.swarm.errors import SwarmError
 from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
 from mycel.swarm.listening import IndifferentListener
 
-from .joining import Joining
+from .joining import Joining, peer_in
 from .links import Links
 from .protocols import SIGNAL_PROTOCOL
-from .signals import Signals
+from .signals import Measured, Signals
 
 NoteLine = Callable[..., None]
+PATHS_MAX: Final = 10_000
+"""Peers of which is remembered how they were reached."""
 
 
 class Member(IndifferentListener):
@@ -34,6 +38,7 @@ class Member(IndifferentListener):
         gateways: tuple[str, ...],
         note: NoteLine,
         runtime: Runtime,
+        book: PeerBook | None = None,
     ) -> None:
         post = runtime.post
         self._turn_now = runtime.turn_now
@@ -41,13 +46,18 @@ class Member(IndifferentListener):
         self._note = note
         self._post = post
         self._roles = roles
-        self._links = Links(clock, post, self.heard_by)
+        self._links = Links(clock, post, self.heard_by, self._keep_peer)
         self._signals = Signals(clock, self.summoned)
-        self._joining = Joining(clock, roles, gateways, self.peer_found)
+        self._joining = Joining(clock, roles, gateways, self.peer_found, book)
         self._swarm: Swarm | None = None
         self._connected: dict[PeerId, frozenset[str]] = {}
         self._dialling: dict[str, PeerId] = {}
         self._dial_once_gone: dict[PeerId, Dial] = {}
+        self._to_ping: dict[PeerId, tuple[int, float, Measured]] = {}
+        self._refused: set[PeerId] = set()
+        """Being dialled, and refused at one of its addresses."""
+        self._relayed: dict[PeerId, bool] = {}
+        """Whether a peer was last reached through a relay."""
 
     @property
     def swarm(self) -> Swarm:
@@ -70,9 +80,40 @@ class Member(IndifferentListener):
     def peer_found(self, record: PeerRecord) -> None:
         """Somebody says that this peer exists; a hint, no more."""
 
+    def _keep_peer(self, peer: PeerId, kept: bool) -> None:
+        """A peer with a link is used: it is not hung up because there are too many."""
+        if self._swarm is not None:
+            self._swarm.keep(peer, kept)
+
     def heard_by(self, peer: PeerId) -> str:
         """How this node came to know that peer."""
         return ""
+
+    @property
+    def gateways(self) -> list[PeerId]:
+        return self._joining.gateways
+
+    def ping(self, peer: PeerId, count: int, timeout_seconds: float, measured: Measured) -> None:
+        """Connects first, if it has to; `measured` is called once."""
+        if self._swarm is None:
+            measured([], "this node is stopping")
+        elif peer in self._connected:
+            self._signals.ping(self._swarm, peer, count, timeout_seconds, measured)
+        elif peer == self._swarm.peer:
+            measured([], "this is the scheduler's own node")
+        else:
+            self._to_ping[peer] = (count, timeout_seconds, measured)
+            self._swarm.dial_peer(peer)
+
+    def _dialled_to_ping(self, address: str, error: str) -> None:
+        peer = peer_in(address)
+        wanted = self._to_ping.pop(peer, None) if peer is not None else None
+        if peer is None or wanted is None:
+            return
+        if error:
+            wanted[2]([], error)
+        else:
+            self.ping(peer, *wanted)
 
     def summoned(self, peer: PeerId) -> None:
         """That peer wants a link with this node."""
@@ -123,7 +164,20 @@ class Member(IndifferentListener):
 
     def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
         self._connected[peer] = admission.roles
-        self._joining.connected(peer, admission.roles)
+        self._took_path(peer, relayed)
+        self._joining.connected(peer, admission.roles, address, relayed)
+
+    def path_changed(self, peer: PeerId, address: str, relayed: bool) -> None:
+        self._took_path(peer, relayed)
+        self._note("path_changed", peer=peer, address=address, relayed=relayed)
+
+    def _took_path(self, peer: PeerId, relayed: bool) -> None:
+        if len(self._relayed) >= PATHS_MAX:
+            self._relayed.pop(next(iter(self._relayed)))
+        self._relayed[peer] = relayed
+
+    def reservation(self, gateway: PeerId, held: bool, error: str) -> None:
+        self._note("reservation", gateway=gateway, held=held, error=error)
 
     def disconnected(self, peer: PeerId, cause: str) -> None:
         self._connected.pop(peer, None)
@@ -136,13 +190,28 @@ class Member(IndifferentListener):
 
     def dial_succeeded(self, address: str, peer: PeerId) -> None:
         self._dialling.pop(address, None)
+        self._refused.discard(peer)
+        self._dialled_to_ping(f"/p2p/{peer}", "")
 
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
         peer = self._dialling.pop(address, None)
         self._joining.dial_failed(address)
         self._note("dial_failed", address=address, failure=failure.value, error=error)
-        if peer is not None and peer not in self._dialling.values():
-            self._post(DialFailed(peer, refused=failure is DialFailure.REFUSED))
+        if address.startswith("/p2p/"):
+            self._dialled_to_ping(address, error)
+        if peer is None:
+            return
+        if failure is DialFailure.REFUSED and self._is_telling(peer, address):
+            self._refused.add(peer)
+        if peer not in self._dialling.values() and peer not in self._connected:
+            refused = peer in self._refused
+            self._refused.discard(peer)
+            self._post(DialFailed(peer, refused=refused))
+
+    def _is_telling(self, peer: PeerId, address: str) -> bool:
+        """A refusal tells of the peer's death only where the peer itself would have answered:
+        behind a relay its direct addresses may be another machine's in our own network."""
+        return "/p2p-circuit" not in address and not self._relayed.get(peer, False)
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:
         if stream.protocol == SIGNAL_PROTOCOL:

@@ -16,9 +16,11 @@ from mycel.access.tokens import load_or_create_api_token
 from mycel.config import Configuration
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import RetrySettings, SchedulerSettings
+from mycel.discovery.peerbook import PeerBook
 from mycel.node.clock import LoopClock
 from mycel.store.sqlite import SqliteStore
 
+from .network import SchedulerNetwork
 from .program import Options, Program, RoleFault, run
 from .protocols import ways_of
 from .scheduling import SchedulerNode
@@ -103,6 +105,7 @@ async def _serve(program: Program, port: int | None) -> None:
         random=random.Random(),
         note=program.note,
         failed=program.fail,
+        book=PeerBook(program.folder.path / "peers.json"),
     )
     limits = Limits(request_bytes=configuration.scheduler.api.max_request_size)
 
@@ -115,7 +118,10 @@ async def _serve(program: Program, port: int | None) -> None:
     api: ApiServer | None = None
     try:
         node.start(swarm)
-        backend.start(node.post, swarm.peer)
+        network = SchedulerNetwork(
+            node, machine, program.options.name, __version__, ways_of(configuration)
+        )
+        backend.start(node.post, swarm.peer, network)
         api = await _start_api(program, backend, bound, limits)
         program.ready(swarm.peer, swarm.addresses, api.address)
         await program.until_ended()

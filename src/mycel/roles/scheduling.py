@@ -26,6 +26,7 @@ from mycel.core.identifiers import PeerId
 from mycel.core.messages import Announcement, Dismiss, PeerRecord
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import SchedulerSettings
+from mycel.discovery.peerbook import PeerBook
 from mycel.discovery.searching import Searching
 from mycel.discovery.ways import Ways
 from mycel.node.clock import Clock
@@ -68,6 +69,7 @@ class SchedulerNode(Member):
         random: Random,
         note: NoteLine,
         failed: Callable[[BaseException], None],
+        book: PeerBook | None = None,
     ) -> None:
         perform: Mapping[type[Effect], Callable[[Any], None]] = {
             Send: self.send,
@@ -84,7 +86,7 @@ class SchedulerNode(Member):
             Announce: self._announce_soon,
         }
         self.runtime = Runtime(machine, clock, journal, perform, failed, patient=True)
-        super().__init__(clock, (ROLE,), gateways, note, self.runtime)
+        super().__init__(clock, (ROLE,), gateways, note, self.runtime, book)
         self._journal = journal
         self._topic = schedulers_topic(swarm_name)
         self._announce_seconds = announce_seconds

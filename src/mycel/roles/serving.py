@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from mycel.api.audience import Audience, Listener
 from mycel.api.backend import Pieces, Stopping
+from mycel.api.network import Network
 from mycel.core.effects import JobsAdvanced, Reply, TaskStreamed, Tell
 from mycel.core.errors import Refusal
 from mycel.core.events import Event, Forget, Listen
@@ -19,6 +20,9 @@ from mycel.core.views import Figures
 from mycel.node.clock import boot_seconds
 from mycel.store.interface import Reader
 from mycel.telemetry.metrics import Recent, SchedulerFigures, SchedulerMetrics
+from mycel.telemetry.swarm_metrics import swarm_metrics
+
+from .network import SchedulerNetwork
 
 Value = TypeVar("Value")
 READERS: Final = 2
@@ -33,6 +37,7 @@ class SchedulerBackend:
         self._reader = reader
         self._name = name
         self._peer = ""
+        self._network: SchedulerNetwork | None = None
         self._post: Callable[[Event], None] | None = None
         self._request = 0
         self._waiting: dict[RequestId, Callable[[object], None]] = {}
@@ -45,9 +50,11 @@ class SchedulerBackend:
         self._selections = Recent(boot_seconds())
         self._latencies = Recent(boot_seconds())
 
-    def start(self, post: Callable[[Event], None], peer: str) -> None:
+    def start(self, post: Callable[[Event], None], peer: str, network: SchedulerNetwork) -> None:
         self._post = post
         self._peer = peer
+        self._network = network
+        self._metrics.swarm = swarm_metrics(network.figures)
 
     def stop(self) -> None:
         """Nobody is answered any more."""
@@ -72,6 +79,12 @@ class SchedulerBackend:
     @property
     def peer(self) -> str:
         return self._peer
+
+    @property
+    def network(self) -> Network:
+        if self._network is None or self._post is None:
+            raise Stopping("the scheduler is stopping")
+        return self._network
 
     @property
     def ready(self) -> bool:

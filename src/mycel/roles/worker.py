@@ -31,6 +31,7 @@ async def _serve(program: Program, end: HelperEnd) -> None:
     from mycel import __version__
     from mycel.core.settings import WorkerSettings
     from mycel.core.worker import WorkerMachine
+    from mycel.discovery.peerbook import PeerBook
     from mycel.discovery.publishing import Publishing
     from mycel.drivers import DriverContext, create_driver
     from mycel.drivers.helper_client import Helper
@@ -71,6 +72,7 @@ async def _serve(program: Program, end: HelperEnd) -> None:
         ),
         note=program.note,
         failed=program.fail,
+        book=PeerBook(program.folder.path / "peers.json"),
     )
     helper = Helper(end)
     helper.on_lost.append(

@@ -33,6 +33,7 @@ from mycel.core.events import (
 from mycel.core.identifiers import AttemptId, JobNumber, LaneId, PeerId
 from mycel.core.messages import Outcome, PeerRecord
 from mycel.core.worker import WorkerMachine
+from mycel.discovery.peerbook import PeerBook
 from mycel.discovery.publishing import Publishing
 from mycel.discovery.ways import Ways
 from mycel.drivers.interface import Driver, Finished
@@ -88,6 +89,7 @@ class WorkerNode(Member):
         publishing: Publishing,
         note: NoteLine,
         failed: Callable[[BaseException], None],
+        book: PeerBook | None = None,
     ) -> None:
         perform: Mapping[type[Effect], Callable[[Any], None]] = {
             Send: self.send,
@@ -104,7 +106,7 @@ class WorkerNode(Member):
             UnspoolOutcomes: self._drop,
         }
         self.runtime = Runtime(machine, clock, None, perform, failed)
-        super().__init__(clock, (ROLE,), gateways, note, self.runtime)
+        super().__init__(clock, (ROLE,), gateways, note, self.runtime, book)
         self._spool = spool
         self._topic = schedulers_topic(swarm_name)
         self._ways = ways
@@ -216,6 +218,20 @@ class WorkerNode(Member):
                 known = self._known[peer] = Known(())
                 known.heard_by = "connection"
             self._approach(peer)
+
+    def path_changed(self, peer: PeerId, address: str, relayed: bool) -> None:
+        """A link through a relay moves when there is a direct way: what is heavy goes there.
+        Nothing is lost by it: a link begins with all that the worker has."""
+        super().path_changed(peer, address, relayed)
+        if not relayed and self._links.is_up(peer) and self.is_started:
+            self._links.hang_up(peer, "there is a direct way now")
+            self._links.open(self.swarm, peer)
+
+    def reservation(self, gateway: PeerId, held: bool, error: str) -> None:
+        super().reservation(gateway, held, error)
+        if self.is_started:
+            self.runtime.post(Reachable(tuple(self.swarm.addresses)))
+            self._publishing.changed()
 
     def disconnected(self, peer: PeerId, cause: str) -> None:
         super().disconnected(peer, cause)

@@ -31,6 +31,8 @@ class SchedulerMetrics:
         self._figures = figures
         self._version = version
         self._registry: CollectorRegistry | None = None
+        self.swarm: Callable[[], Iterator[Metric]] | None = None
+        """What the node itself shows, once it runs; see `swarm_metrics`."""
         self.task_latency_seconds = Histogram(LATENCY_BUCKETS_SECONDS)
         """From queue to terminal state."""
         self.worker_selection_seconds = Histogram(SELECTION_BUCKETS_SECONDS)
@@ -65,6 +67,8 @@ class SchedulerMetrics:
             "What it takes to choose a worker.",
             self.worker_selection_seconds,
         )
+        if self.swarm is not None:
+            yield from self.swarm()
 
 
 class _Collector:

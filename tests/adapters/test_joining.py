@@ -1,0 +1,183 @@
+"""Several gateways, and how a node finds its swarm when the one it knew is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from mycel.core.identifiers import PeerId
+from mycel.core.messages import PeerRecord
+from mycel.discovery.peerbook import PEERS_MAX, PeerBook
+from mycel.roles.gating import GatewayNode
+from mycel.roles.joining import Joining
+from mycel.roles.protocols import PROTOCOLS
+from mycel.roles.services import UnknownService, load_services
+from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
+from mycel.swarm.listening import IndifferentListener
+from mycel.swarm.memory import MemoryNetwork
+from tests.simulation.time import ProcessClock, VirtualClock
+
+
+class Newcomer(IndifferentListener):
+    """A node that does nothing but join."""
+
+    def __init__(self, clock: ProcessClock, gateways: tuple[str, ...], book: PeerBook) -> None:
+        self.found: list[PeerRecord] = []
+        self.peers: set[PeerId] = set()
+        self.joining = Joining(clock, ("worker",), gateways, self.found.append, book)
+
+    def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
+        self.peers.add(peer)
+        self.joining.connected(peer, admission.roles, address, relayed)
+
+    def disconnected(self, peer: PeerId, cause: str) -> None:
+        self.peers.discard(peer)
+        self.joining.disconnected(peer)
+
+    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+        self.joining.dial_failed(address)
+
+    def stream_opened(self, stream: Stream, ours: bool) -> None:
+        self.joining.stream_opened(stream)
+
+    def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
+        self.joining.frames(stream, frames)
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.world = VirtualClock()
+        self.network = MemoryNetwork(self.world, Random(1))
+
+    def clock(self) -> ProcessClock:
+        return ProcessClock(self.world, 0.0)
+
+    def address(self, name: str) -> str:
+        return self.network.address_of(PeerId(name))
+
+    def gateway(self, name: str, *knows: str, services: tuple[str, ...] = ("bootstrap",)) -> None:
+        gateways = tuple(map(self.address, knows))
+        node = GatewayNode(
+            self.clock(), Random(2), "test", _ignore, gateways=gateways, names=services
+        )
+        node.start(self._enter(name, node, "gateway"))
+
+    def newcomer(self, name: str, *knows: str, book: PeerBook | None = None) -> Newcomer:
+        gateways = tuple(map(self.address, knows))
+        book = PeerBook() if book is None else book
+        node = Newcomer(self.clock(), gateways, book)
+        node.joining.start(self._enter(name, node, "worker"))
+        return node
+
+    def _enter(self, name: str, node: IndifferentListener, role: str) -> Swarm:
+        return self.network.start(PeerId(name), node, PROTOCOLS, roles=frozenset({role}))
+
+    def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+        ends_at = self.world.now() + seconds
+        while not condition():
+            assert self.world.now() < ends_at, "it never came to that"
+            self.world.run_until(self.world.now() + 0.1)
+
+
+def _ignore(event: str, **fields: object) -> None: ...
+
+
+def test_a_second_gateway_is_heard_of_and_used() -> None:
+    stage = Stage()
+    stage.gateway("first")
+    stage.gateway("second", "first")
+    node = stage.newcomer("node", "first")
+    stage.until(lambda: set(node.joining.gateways) == {"first", "second"})
+    stage.network.kill(PeerId("first"))
+    stage.until(lambda: set(node.joining.gateways) == {"second"})
+    stage.gateway("first", "second")
+    stage.until(lambda: set(node.joining.gateways) == {"first", "second"})
+
+
+def test_a_configured_gateway_that_is_late_is_used_when_it_comes() -> None:
+    stage = Stage()
+    node = stage.newcomer("node", "late")
+    stage.world.run_until(stage.world.now() + 30.0)
+    stage.gateway("late")
+    stage.until(lambda: node.joining.gateways == ["late"])
+
+
+def test_newcomers_hear_of_others_schedulers_and_gateways_first() -> None:
+    stage = Stage()
+    stage.gateway("first")
+    stage.gateway("second", "first")
+    stage.newcomer("one", "first")
+    stage.until(lambda: True)
+    stage.world.run_until(stage.world.now() + 5.0)
+    node = stage.newcomer("two", "first")
+    stage.until(lambda: {record.peer for record in node.found} >= {"one", "second"})
+    assert node.found[0].roles == ("gateway",)
+
+
+def test_a_gateway_without_bootstrap_names_nobody() -> None:
+    stage = Stage()
+    stage.gateway("first", services=("dht",))
+    stage.newcomer("one", "first")
+    node = stage.newcomer("two", "first")
+    stage.until(lambda: node.joining.gateways == ["first"])
+    stage.world.run_until(stage.world.now() + 5.0)
+    assert node.found == []
+
+
+def test_a_lonely_node_finds_its_swarm_by_peers_that_it_has_met(tmp_path: Path) -> None:
+    stage = Stage()
+    path = tmp_path / "peers.json"
+    stage.gateway("first")
+    stage.newcomer("friend", "first")
+    node = stage.newcomer("node", "first", book=PeerBook(path))
+    stage.until(lambda: any(record.peer == "friend" for record in node.found))
+    node.joining.stop()
+    stage.network.kill(PeerId("node"))
+    stage.network.kill(PeerId("first"))
+    again = stage.newcomer("node", "first", book=PeerBook(path))
+    stage.until(lambda: "friend" in again.peers)
+
+
+# The peer book
+
+
+def test_the_book_keeps_gateways_longest(tmp_path: Path) -> None:
+    book = PeerBook(tmp_path / "peers.json")
+    book.remember(PeerRecord("gateway", ("gateway",), ("/memory/g",)), 1.0)
+    for number in range(2 * PEERS_MAX):
+        record = PeerRecord(f"worker-{number}", ("worker",), ("/memory/w",))
+        book.remember(record, 2.0 + number)
+    book.remember(PeerRecord("scheduler", ("scheduler",), ("/memory/s",)), 1.5)
+    book.save()
+    again = PeerBook(tmp_path / "peers.json")
+    assert len(again) == PEERS_MAX
+    names = [record.peer for record in again.records()]
+    assert names[:3] == ["gateway", "scheduler", f"worker-{2 * PEERS_MAX - 1}"]
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b'{"peers": 7}', b"\xff\xfe"])
+def test_a_spoilt_book_is_an_empty_one(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "peers.json"
+    path.write_bytes(content)
+    assert len(PeerBook(path)) == 0
+
+
+def test_a_peer_without_an_address_is_not_worth_a_line(tmp_path: Path) -> None:
+    book = PeerBook(tmp_path / "peers.json")
+    book.remember(PeerRecord("nowhere", ("worker",), ()), 1.0)
+    assert len(book) == 0
+
+
+# Services
+
+
+def test_built_in_services_load_nothing() -> None:
+    assert load_services(("bootstrap", "dht", "relay", "autonat")) == []
+
+
+def test_an_unknown_service_is_named_with_those_that_there_are() -> None:
+    with pytest.raises(UnknownService, match=r"no service 'teapot'.*autonat, bootstrap"):
+        load_services(("bootstrap", "teapot"))
