@@ -458,6 +458,10 @@ class FakeBackend(Reader):
         results = self.jobs_by_id[job].results
         return [results[index] for index in range(first, first + limit) if index in results]
 
+    def value(self, job: JobId, index: int, *, offset: int, length: int) -> bytes:
+        ended = self.jobs_by_id[job].results[index].ended
+        return (ended.value or b"9" * ended.value_size)[offset : offset + length]
+
     def ended_attempts(self, job: JobId, index: int) -> list[AttemptEnded]:
         return self.jobs_by_id[job].ended_attempts.get(index, [])
 

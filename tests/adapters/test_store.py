@@ -7,11 +7,20 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from mycel.core.identifiers import JobId, JobNumber, LeaseId, PeerId
-from mycel.core.journal import Entry, JobClosed, JobEnded, JobsPruned, LeaseEnded
+from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId
+from mycel.core.journal import (
+    Entry,
+    JobClosed,
+    JobEnded,
+    JobsPruned,
+    LeaseEnded,
+    PartKept,
+    TaskEnded,
+)
 from mycel.store.errors import (
     AlreadyEnded,
     AttemptOutdated,
@@ -20,6 +29,7 @@ from mycel.store.errors import (
     OwnershipLost,
     RuleBroken,
     StoreError,
+    ValueIncomplete,
 )
 from mycel.store.memory import MemoryStore
 
@@ -108,6 +118,15 @@ class TestCommits:
         harness.reopen()
         assert harness.store.restore().last_job == 3
         assert harness.store.restore().jobs == []
+
+
+def part(offset: int, data: bytes, number: int = 1) -> PartKept:
+    return PartKept(JobNumber(number), 0, AttemptId(100), offset, data)
+
+
+def large_ended(value: bytes, number: int = 1) -> TaskEnded:
+    bare = task_ended(number, value=b"")
+    return msgspec.structs.replace(bare, value_size=len(value))
 
 
 SETTING: list[Entry] = [opened(1), block(1, count=10, epoch=5)]
@@ -337,6 +356,29 @@ class TestReads:
             after, pages = page[-1].sequence, pages + 1
         assert pages == 3
         assert len(harness.store.results_by_index(job_id(1), first=0, limit=3)) == 1
+
+    def test_a_long_value_is_kept_in_parts(self, harness: Harness) -> None:
+        commit_soundly(harness, [opened(), block(), part(0, b"old"), part(3, b"er")])
+        ended = large_ended(b"0123456789")
+        commit_soundly(harness, [part(0, b"01234"), part(5, b"56")], [part(7, b"789"), ended])
+        harness.reopen()
+        result = harness.store.result(job_id(1), 0)
+        assert result is not None
+        assert result.ended == ended
+        assert harness.store.value(job_id(1), 0, offset=0, length=99) == b"0123456789"
+        assert harness.store.value(job_id(1), 0, offset=4, length=3) == b"456"
+        assert harness.store.value(job_id(1), 0, offset=10, length=3) == b""
+        assert harness.store.restore().file_bytes == {1: 10}
+
+    def test_pieces_of_a_value_in_its_row(self, harness: Harness) -> None:
+        commit_soundly(harness, [opened(), block(), task_ended(value=b"0123")])
+        assert harness.store.value(job_id(1), 0, offset=1, length=2) == b"12"
+        assert harness.store.value(job_id(1), 7, offset=0, length=2) == b""
+
+    def test_a_value_that_is_not_all_there_is_refused(self, harness: Harness) -> None:
+        commit_soundly(harness, [opened(), block(), part(0, b"0123")])
+        (error,) = commit(harness, [large_ended(b"0123456789")])
+        assert isinstance(error, ValueIncomplete)
 
     def test_ended_attempts_outlive_the_end_of_the_task(self, harness: Harness) -> None:
         attempts = [attempt_ended(attempt=5), attempt_ended(attempt=8)]

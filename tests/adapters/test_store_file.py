@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from mycel.core.identifiers import JobNumber
-from mycel.core.journal import Entry, JobsPruned
+from mycel.core.identifiers import AttemptId, JobNumber
+from mycel.core.journal import Entry, JobsPruned, PartKept
 from mycel.store.database import WAL_BYTES
 from mycel.store.errors import (
     JournalBroken,
@@ -26,6 +27,7 @@ from mycel.store.errors import (
 )
 from mycel.store.pace import AT_ONCE_BEFORE_COPY, ENTRIES_AT_ONCE_MAX, Pace
 from mycel.store.sqlite import SqliteStore
+from mycel.store.values import ValueFiles
 
 from .store_harness import (
     SqliteHarness,
@@ -123,6 +125,28 @@ class TestSqliteFile:
             connection.close()
             if not any(counts):
                 break
+        harness.close()
+
+    def test_files_of_values_go_with_their_job_and_orphans_at_the_start(
+        self, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "journal.db"
+        harness = SqliteHarness(path)
+        kept = PartKept(JobNumber(1), 0, AttemptId(100), 0, b"0123")
+        orphan = PartKept(JobNumber(1), 1, AttemptId(101), 0, b"45")
+        ended = msgspec.structs.replace(task_ended(1, value=b""), value_size=4)
+        commit_soundly(harness, [opened(), block(), kept, orphan, ended])
+        files = ValueFiles(path)
+        assert files.path(1, 1, 101).exists()
+        harness.reopen()
+        assert not files.path(1, 1, 101).exists()
+        assert files.path(1, 0, 100).read_bytes() == b"0123"
+        commit_soundly(harness, [JobsPruned((JobNumber(1),))])
+        harness.close()
+        harness = SqliteHarness(path)
+        commit_soundly(harness, [opened(2), block(2)])
+        while files.path(1, 0, 100).exists():
+            commit_soundly(harness, [])
         harness.close()
 
     def test_the_preallocated_wal_is_reused(self, tmp_path: Path) -> None:
@@ -249,7 +273,8 @@ class TestOpening:
         old.close()
         connection = sqlite3.connect(path)
         connection.executescript(
-            """DROP TABLE groups; DROP TABLE workers;
+            """DROP TABLE groups; DROP TABLE workers; DROP INDEX results_in_files;
+            ALTER TABLE results DROP COLUMN value_size;
             ALTER TABLE ended_attempts DROP COLUMN cause;
             ALTER TABLE blocks DROP COLUMN group_number;
             ALTER TABLE blocks DROP COLUMN digest; ALTER TABLE jobs DROP COLUMN stages;

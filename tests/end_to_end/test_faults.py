@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import time
@@ -204,9 +205,18 @@ def test_a_frozen_worker(make_swarm: SwarmMaker, tmp_path: Path) -> None:
     swarm.kill("worker-1", signal.SIGCONT)
     eventually(lambda: swarm.worker_state("worker-1") == "healthy", "it comes back")
     assert list(swarm.client.results(job.id, follow=False)) == results
+    eventually(lambda: refused_results(swarm) > 0, "its old results are refused and counted")
     assert swarm.client.stats()["tasks_succeeded"] == 4 + 8
     swarm.kill("worker-2")
     assert swarm.client.submit(command=["true"], wait=30).worker == frozen
+
+
+def refused_results(swarm: Swarm) -> float:
+    found = re.search(
+        r"^mycel_scheduler_results_refused_total (\S+)", swarm.client.metrics(), re.MULTILINE
+    )
+    assert found is not None
+    return float(found[1])
 
 
 def test_work_goes_on_without_the_gateway(make_swarm: SwarmMaker, tmp_path: Path) -> None:

@@ -19,6 +19,10 @@ def where() -> dict[str, Any]:
     return {"pid": os.getpid(), "parent": os.getppid(), "environment": dict(os.environ)}
 
 
+def repeat(text: str, times: int) -> str:
+    return text * times
+
+
 def fail(text: str) -> None:
     raise ValueError(text)
 

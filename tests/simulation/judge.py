@@ -51,6 +51,7 @@ class _Case:
 
     def __init__(self, world: World, scheduler: SchedulerProcess) -> None:
         self.history: History = world.history
+        self.store = scheduler.store
         self.journal: list[Committed] = scheduler.store.committed
         self.jobs = {job for job in world.history.acknowledged if world.home_of(job) is scheduler}
         self.executions = [
@@ -144,7 +145,8 @@ class _Case:
         for task, (_, entry) in self.ended.items():
             if entry.state != "succeeded":
                 continue
-            value = msgspec.json.decode(entry.value, type=Value)
+            raw = entry.value or self.store.value(*task, offset=0, length=1 << 20)
+            value = msgspec.json.decode(raw, type=Value)
             ran = executions[value.execution]
             if (
                 value.task != f"{task[0]}.{task[1]}"

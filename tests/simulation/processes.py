@@ -46,8 +46,11 @@ SWARM = "simulated"
 AT_ONCE_SHARE = 0.3
 """Of the commits: on the loop's own thread, as a quick disk allows."""
 BOTH_WAYS = Ways()
+INLINE_BYTES_MAX = 200
 SETTINGS = SchedulerSettings(
     idle_lease_seconds=8.0,
+    fetch_bytes=100,
+    retention_bytes=1 << 40,
     retry=RetrySettings(backoff_base=0.5, backoff_max=4.0, max_attempts=4, max_retries=9),
 )
 
@@ -259,9 +262,12 @@ class WorkerProcess(Process):
         self._gateways = gateways
         self._behaviour = behaviour
         self.holders_end: Callable[[PeerId, PeerId, LeaseId], float | None] = _unknown
+        self.padding: Callable[[JobId], int] = lambda job: 0
         self.on_killed: Callable[[Process], None] = lambda process: None
         self._settings = WorkerSettings(
-            prefetch_seconds=prefetch_seconds, process_prefetch_seconds=prefetch_seconds
+            prefetch_seconds=prefetch_seconds,
+            process_prefetch_seconds=prefetch_seconds,
+            inline_bytes_max=INLINE_BYTES_MAX,
         )
         self._capabilities = Capabilities(
             cpu_cores=cores, memory=1 << 33, drivers=("process", "python")
@@ -360,6 +366,7 @@ class WorkerProcess(Process):
             "task": run.task_id,
             "attempt": execution.attempt,
             "execution": execution.number,
+            "padding": "x" * self.padding(execution.task[0]),
         }
         return Finished(run.attempt, "succeeded", value=msgspec.json.encode(value))
 

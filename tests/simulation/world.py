@@ -46,6 +46,8 @@ class Typical(msgspec.Struct, frozen=True):
     seconds: float
     ends: Ends
     """With their shares; the rest succeeds."""
+    padding: int = 0
+    """Makes its results longer than a message may bring."""
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +118,7 @@ class World:
         for worker in self.workers:
             worker.holders_end = self._lease_end
             worker.on_killed = self._kill
+            worker.padding = self._padding
         self._typical: dict[JobId, Typical] = {}
         self._home: dict[JobId, int] = {}
         """Which scheduler each job is submitted to."""
@@ -230,6 +233,9 @@ class World:
                 break
             chance -= share
         return typical.seconds * self.random.uniform(0.5, 1.5), end
+
+    def _padding(self, job: JobId) -> int:
+        return self._typical[job].padding
 
     def _ask(
         self,

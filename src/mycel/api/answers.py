@@ -61,6 +61,8 @@ class ResultAnswer(msgspec.Struct, frozen=True):
     """What a model counted, for example its tokens."""
     exit_code: int | UnsetType = UNSET
     digest: str | UnsetType = UNSET
+    size: int | UnsetType = UNSET
+    """Of a value that is too long to stand here: `/api/v1/tasks/{id}/result` streams it."""
 
 
 class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,6 +240,8 @@ def finished_task(
 
 def result_of(ended: TaskEnded, driver: str) -> ResultAnswer | None:
     digest = f"blake3:{ended.digest.hex()}" if ended.digest else UNSET
+    if ended.value_size:
+        return ResultAnswer(digest=digest, size=ended.value_size)
     if ended.value and driver == "model":
         answer = msgspec.json.decode(ended.value, type=ResultAnswer)
         return msgspec.structs.replace(answer, digest=digest)

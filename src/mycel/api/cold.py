@@ -11,6 +11,7 @@ import msgspec
 from litestar import Litestar, MediaType, Request, Response, delete, get, post
 from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
+from litestar.response import Stream
 
 from . import jobs, network, tasks, workers
 from .answers import ResultAnswer, encode
@@ -75,11 +76,13 @@ def _tasks(backend: Backend) -> Sequence[HTTPRouteHandler]:
         return _json(await tasks.explain(backend, _named(request)))
 
     @get("/api/v1/tasks/{id:str}/result")
-    async def result(request: AnyRequest) -> Response[bytes]:
+    async def result(request: AnyRequest) -> Response[bytes] | Stream:
         wait = _query(request, "wait").wait_seconds()
         task_id = _named(request)
         with Connected(cast(Receive, request.receive)):
-            await tasks.ended(backend, task_id, wait)
+            ended = await tasks.ended(backend, task_id, wait)
+        if ended.value_size:
+            return Stream(tasks.large_result(backend, task_id, ended), media_type=MediaType.JSON)
         task = await tasks.read_after_wait(backend, task_id, 0)
         if task.state != "succeeded":
             was = "" if task.state == "failed" else "was "

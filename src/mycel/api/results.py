@@ -38,6 +38,8 @@ class ResultLine(msgspec.Struct, frozen=True):
     worker: str | None
     sequence: int
     """Of the commit; `?after=` goes on behind it."""
+    size: int | UnsetType = UNSET
+    """Of a value that is too long for a line: `GET /api/v1/tasks/{id}/result` has it."""
 
 
 def line(result: Result) -> ResultLine:
@@ -52,6 +54,7 @@ def line(result: Result) -> ResultLine:
         ended.number,
         ended.worker,
         result.sequence,
+        ended.value_size or UNSET,
     )
 
 

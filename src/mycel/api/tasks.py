@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final, TypeVar
 
@@ -29,6 +31,7 @@ from .answers import Finished, TaskAnswer, TaskList
 from .backend import Backend
 from .problems import Problem, not_found, unprocessable
 
+PIECE_BYTES: Final = 1 << 20
 PAGE_MAX: Final = 1000
 SCAN_MAX: Final = 20_000
 """So many tasks are looked at for one page; a filter that finds little ends it early."""
@@ -128,6 +131,25 @@ async def ended(backend: Backend, text: str, seconds: float) -> TaskEnded:
     if result is None:
         raise not_found(f"task {text}: it was pruned")
     return result.ended
+
+
+async def large_result(backend: Backend, text: str, ended: TaskEnded) -> AsyncIterator[bytes]:
+    """The answer of a result whose value is in a file, piece by piece."""
+    job, index = parse(text)
+    yield b'{"json":'
+    offset = 0
+    while offset < ended.value_size:
+        look = functools.partial(_piece, job=job, index=index, offset=offset)
+        piece = await backend.read(look)
+        if not piece:
+            raise not_found(f"task {text}: it was pruned")
+        offset += len(piece)
+        yield piece
+    yield b',"digest":"blake3:%s","size":%d}' % (ended.digest.hex().encode(), ended.value_size)
+
+
+def _piece(reader: Reader, job: JobId, index: int, offset: int) -> bytes:
+    return reader.value(job, index, offset=offset, length=PIECE_BYTES)
 
 
 async def explain(backend: Backend, text: str) -> Explanation:

@@ -27,6 +27,7 @@ from .shapes import (
     Result,
     Task,
     TaskPage,
+    TaskResult,
     Worker,
     WorkerPage,
 )
@@ -103,7 +104,7 @@ class Client:
         if arguments and named:
             raise ValueError("give positional arguments or named ones, not both")
         task = self.submit(wait=WAIT_SECONDS, python=function, arguments=named or list(arguments))
-        return (task if task.is_over else self.wait(task.id)).value
+        return self._value_of(task if task.is_over else self.wait(task.id))
 
     def task(self, task_id: str) -> Task:
         return self._ask(Task, "GET", f"/api/v1/tasks/{task_id}")
@@ -120,7 +121,17 @@ class Client:
 
     def result(self, task_id: str, timeout: float | None = None) -> Any:
         """The value of a task, when it has ended; raises `TaskFailed` if it has none."""
-        return self.wait(task_id, timeout).value
+        return self._value_of(self.wait(task_id, timeout))
+
+    def _value_of(self, task: Task) -> Any:
+        value = task.value
+        if value is None and task.result is not None and task.result.size:
+            return self._large_value(task.id)
+        return value
+
+    def _large_value(self, task_id: str) -> Any:
+        found = self._ask(TaskResult, "GET", f"/api/v1/tasks/{task_id}/result")
+        return found.json
 
     def logs(self, task_id: str) -> Logs:
         return self._ask(Logs, "GET", f"/api/v1/tasks/{task_id}/logs")
@@ -255,7 +266,8 @@ class Client:
         for result in self.results(job.id):
             waiting[result.index] = result
             while (due := waiting.pop(following, None)) is not None:
-                yield _value(job.id, due)
+                value = _value(job.id, due)
+                yield self._large_value(f"{job.id}.{due.index}") if due.size else value
                 following += 1
 
     # The swarm

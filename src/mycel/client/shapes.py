@@ -26,6 +26,8 @@ class TaskResult(msgspec.Struct):
     json: Any = None
     exit_code: int | None = None
     digest: str | None = None
+    size: int | None = None
+    """Of a value that is not here, because it is long; `Client.result` gets it."""
 
 
 class Task(msgspec.Struct):
@@ -111,6 +113,8 @@ class Result(msgspec.Struct):
     attempt: int = 0
     worker: str | None = None
     sequence: int = 0
+    size: int | None = None
+    """Of a value that is too long for a line; `Client.result` gets it."""
 
 
 class Logs(msgspec.Struct):

@@ -176,6 +176,8 @@ class Scheduler(_Section, frozen=True):
     retention_days: Duration = 7.0
     """Finished jobs are forgotten after so long, or before, if there are too many tasks."""
     retention_tasks: Positive = 1_000_000
+    retention_size: ByteSize = ByteSize(10_000_000_000)
+    """Results in files that finished jobs may have together."""
     max_queued_tasks: Positive = 1_000_000
     max_batch_tasks: Positive = 10_000
     api: Api = Api()

@@ -217,6 +217,7 @@ class Job:
         "created_at",
         "ended_at",
         "failed",
+        "file_bytes",
         "groups",
         "id",
         "idempotency_key",
@@ -258,6 +259,8 @@ class Job:
         self.succeeded = 0
         self.failed = 0
         self.cancelled = 0
+        self.file_bytes = 0
+        """Of its results that are in files."""
         self.state: JobState | None = None
         """Set once it has ended."""
 

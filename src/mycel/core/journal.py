@@ -102,6 +102,19 @@ class TaskEnded(msgspec.Struct, frozen=True):
     stderr: bytes
     started_at: float | None
     ended_at: float
+    value_size: int = 0
+    """Not 0 if the value is in a file: `value` is empty then."""
+
+
+class PartKept(msgspec.Struct, frozen=True):
+    """A piece of a value that is too long for a row. The first one starts the value anew; they
+    count only once a `TaskEnded` says how many bytes they are."""
+
+    job: JobNumber
+    index: int
+    attempt: AttemptId
+    offset: int
+    data: bytes
 
 
 class AttemptEnded(msgspec.Struct, frozen=True):
@@ -170,6 +183,7 @@ Entry = (
     | LeaseEnded
     | WorkerMeasured
     | WorkersForgotten
+    | PartKept
 )
 
 
@@ -221,3 +235,5 @@ class Restored(msgspec.Struct, frozen=True):
     health: list[WorkerMeasured] = []
     handed: list[HandedResult] = []
     """By job and index; of a stage at most a little more than what may be handed on."""
+    file_bytes: dict[JobNumber, int] = {}
+    """Of values in files, by job."""

@@ -60,6 +60,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     number: int = 1
     crashed: bool = False
     """It took its interpreter along."""
+    value_size: int = 0
+    """Not 0 if the value is too long for a message: `value` is empty then, and is fetched."""
 
     @property
     def size(self) -> int:
@@ -136,6 +138,14 @@ class Results(Message, frozen=True, tag="results"):
     windows: list[Window]
 
 
+class ResultPart(Message, frozen=True, tag="result_part"):
+    """The answer to `Fetch`; without data if the worker does not have that outcome."""
+
+    attempt: AttemptId
+    offset: int
+    data: bytes
+
+
 class Returned(Message, frozen=True, tag="returned"):
     """Not started, and no longer held: free to be sent elsewhere under a fresh number."""
 
@@ -155,6 +165,13 @@ class LeaseOver(Message, frozen=True, tag="lease_over"):
 
     lease: LeaseId
     reason: str
+
+
+def announced(outcome: Outcome, inline_bytes_max: int) -> Outcome:
+    """As it is told first: a long value stays behind until it is fetched."""
+    if len(outcome.value) <= inline_bytes_max:
+        return outcome
+    return msgspec.structs.replace(outcome, value=b"", value_size=len(outcome.value))
 
 
 def in_parts(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
@@ -217,6 +234,14 @@ class Acknowledge(Message, frozen=True, tag="acknowledge"):
     """These outcomes are committed, or nobody wants them: forget them."""
 
     attempts: list[AttemptId]
+
+
+class Fetch(Message, frozen=True, tag="fetch"):
+    """Send so much of the value of an outcome that was announced with its size."""
+
+    attempt: AttemptId
+    offset: int
+    length: int
 
 
 class Renew(Message, frozen=True, tag="renew"):
@@ -346,6 +371,8 @@ WorkMessage = (
     | Renew
     | Release
     | Dismiss
+    | ResultPart
+    | Fetch
 )
 ControlMessage = Request | Offer | Wanted | Load | Join | Peers
 SignalMessage = Ping | Pong | Summons

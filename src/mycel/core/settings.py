@@ -59,6 +59,12 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Finished jobs are kept so long…"""
     retention_tasks: int = 1_000_000
     """…and so many tasks of theirs at the most."""
+    fetch_bytes: int = 4 << 20
+    """A result that is too long for a message is fetched in pieces of this size."""
+    value_bytes_max: int = 64 << 20
+    """A longer result is an error of its task."""
+    retention_bytes: int = 10_000_000_000
+    """Results in files that finished jobs may have together."""
     health_save_seconds: float = 5.0
     """What is measured of workers is journalled so often: a crash forgets the rest."""
     away_seconds: float = 10.0
@@ -84,6 +90,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     confirm_seconds: float = 0.02
     """Assignments are confirmed so much later, unless they are through by then: a result says
     that they have arrived."""
+    inline_bytes_max: int = 1 << 20
+    """A longer result is announced, and fetched piece by piece."""
     spool_after_seconds: float = 1.0
     """An outcome unacknowledged for so long goes to disk."""
     prefetch_seconds: float = 0.005

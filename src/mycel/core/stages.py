@@ -200,6 +200,10 @@ def runs_of(stages: Sequence[Stage]) -> list[StageRun]:
     return runs
 
 
+TOO_MUCH: Final = bytes(HANDED_BYTES_MAX + 1)
+"""Stands for a result that is in a file: it is never handed on."""
+
+
 def handed_value(value: bytes, stdout: bytes) -> bytes:
     """A task's result as a later stage gets it: JSON, or what a process wrote, without the
     line's end."""

@@ -185,3 +185,6 @@ class Figures(msgspec.Struct, frozen=True):
     workers_busy: int
     jobs_open: int
     leases_held: int
+    results_damaged: int = 0
+    results_refused: int = 0
+    """Of attempts that were not their task's current one."""

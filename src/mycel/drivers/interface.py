@@ -36,7 +36,7 @@ from mycel.core.work import Run
 LONG_SECONDS: Final = 0.05
 OUTPUT_BYTES_MAX: Final = 10 << 20
 """Kept of each output stream: the first half and the last half of this."""
-VALUE_BYTES_MAX: Final = 1 << 20
+VALUE_BYTES_MAX: Final = 64 << 20
 """A longer result is an error of the task."""
 
 __all__ = ["Driver", "DriverListener", "Finished", "FinishedState", "Run"]

@@ -35,7 +35,8 @@ from .interpreter_records import (
 )
 
 RECEIVE_BYTES: Final = 1 << 18
-FRAME_BYTES_MAX: Final = 64 << 20
+FRAME_BYTES_MAX: Final = 96 << 20
+"""A value and both outputs at their limits, and some more."""
 
 Key = tuple[str, Pairs]
 """User and environment: an interpreter serves one of them only."""

@@ -49,6 +49,7 @@ def settings_of(configuration: Configuration) -> SchedulerSettings:
         max_batch_tasks=scheduler.max_batch_tasks,
         retention_seconds=scheduler.retention_days * 86400.0,
         retention_tasks=scheduler.retention_tasks,
+        retention_bytes=scheduler.retention_size,
         task_timeout=(
             scheduler.task_timeout if configuration.is_set("scheduler.task_timeout") else None
         ),
@@ -91,6 +92,7 @@ async def _serve(program: Program, port: int | None) -> None:
         random=random.random,
         stopwatch=time.perf_counter,
         algorithms=load_algorithms(),
+        hasher=blake3,
     )
     backend = SchedulerBackend(machine, store, program.options.name, __version__)
     node = SchedulerNode(

@@ -208,6 +208,8 @@ class SchedulerBackend:
             cancelled=figures.tasks_cancelled,
             running=figures.tasks_live,
             leases=figures.leases_held,
+            results_damaged=figures.results_damaged,
+            results_refused=figures.results_refused,
             workers_available=figures.workers_available,
             workers_busy=figures.workers_busy,
             selection_mean_seconds=self._selections.mean(now),

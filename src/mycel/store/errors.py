@@ -12,7 +12,8 @@
     ├── RuleBroken          an entry contradicts the journal: a fault of Mycel's own
     │   ├── OwnershipLost       the block's owner epoch is another one
     │   ├── AlreadyEnded        the task or the job has its terminal state
-    │   └── AttemptOutdated     the attempt is not above the highest ended one
+    │   ├── AttemptOutdated     the attempt is not above the highest ended one
+    │   └── ValueIncomplete     the file with a result's value is not all there
     └── JournalBroken       an earlier commit failed, or the store was closed
 
 After an error of a commit the process must stop: a retry never helps.
@@ -75,6 +76,13 @@ class AlreadyEnded(RuleBroken):
 
 class AttemptOutdated(RuleBroken):
     """A later attempt of the task has ended."""
+
+
+class ValueIncomplete(RuleBroken):
+    """The parts of a value that were kept are not what its task's end says."""
+
+    def __init__(self, found: int, expected: int) -> None:
+        super().__init__(f"of a value of {expected} bytes, {found} were kept")
 
 
 class JournalBroken(StoreError):

@@ -115,6 +115,10 @@ class Reader(Protocol):
         """The finished ones among the tasks `first` … `first + limit - 1`, by index."""
         ...
 
+    def value(self, job: JobId, index: int, *, offset: int, length: int) -> bytes:
+        """A piece of a result's value, wherever it lies; empty behind its end."""
+        ...
+
     def ended_attempts(self, job: JobId, index: int) -> list[AttemptEnded]: ...
     def arguments(self, job: JobId, index: int) -> bytes:
         """The JSON of one task's arguments; empty if it has none."""

@@ -25,6 +25,7 @@ from mycel.core.journal import (
     JobsPruned,
     LeaseEnded,
     LeaseGranted,
+    PartKept,
     Restored,
     TaskEnded,
     WorkerMeasured,
@@ -52,6 +53,7 @@ _DECODERS: Final[dict[type[Any], msgspec.msgpack.Decoder[Any]]] = {
         LeaseEnded,
         WorkerMeasured,
         WorkersForgotten,
+        PartKept,
     )
 }
 
@@ -232,6 +234,17 @@ class MemoryStore:
             return []
         indexes = range(first, first + limit)
         return _bounded([found.by_index[i] for i in indexes if i in found.by_index])
+
+    def value(self, job: JobId, index: int, *, offset: int, length: int) -> bytes:
+        result = self.result(job, index)
+        if result is None:
+            return b""
+        ended = result.ended
+        whole = ended.value
+        if ended.value_size:
+            assert ended.attempt is not None
+            whole = bytes(self._durable.book.values[ended.job, ended.index, ended.attempt])
+        return whole[offset : offset + length]
 
     def ended_attempts(self, job: JobId, index: int) -> list[AttemptEnded]:
         found = self._durable.book.find(job)

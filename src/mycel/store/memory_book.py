@@ -20,6 +20,7 @@ from mycel.core.journal import (
     JobsPruned,
     LeaseEnded,
     LeaseGranted,
+    PartKept,
     Restored,
     StoredBlock,
     StoredJob,
@@ -27,8 +28,9 @@ from mycel.core.journal import (
     WorkerMeasured,
     WorkersForgotten,
 )
+from mycel.core.stages import TOO_MUCH
 
-from .errors import AlreadyEnded, AttemptOutdated, OwnershipLost, RuleBroken
+from .errors import AlreadyEnded, AttemptOutdated, OwnershipLost, RuleBroken, ValueIncomplete
 from .handing import handed_results
 from .interface import Result
 
@@ -84,6 +86,8 @@ class MemoryBook:
         self.numbers: dict[JobId, JobNumber] = {}
         self.leases: dict[tuple[PeerId, LeaseId], LeaseGranted] = {}
         self.health: dict[PeerId, WorkerMeasured] = {}
+        self.values: dict[tuple[int, int, int], bytearray] = {}
+        """What stands in files elsewhere, by job, index and attempt."""
         self.last_sequence = 0
         self.pruned_sequence = 0
         self.highest_job = 0
@@ -100,6 +104,7 @@ class MemoryBook:
             AttemptEnded: self._end_attempt,
             LeaseGranted: self._grant_lease,
             LeaseEnded: self._end_lease,
+            PartKept: self._keep_part,
             WorkerMeasured: self._measure_worker,
             WorkersForgotten: self._forget_workers,
         }
@@ -133,6 +138,7 @@ class MemoryBook:
             tasks_succeeded=self.totals["succeeded"],
             tasks_failed=self.totals["failed"],
             tasks_cancelled=self.totals["cancelled"],
+            file_bytes=self._file_bytes(jobs),
             health=[self.health[worker] for worker in sorted(self.health)],
             handed=handed_results(stored, groups, stored_blocks, self._values),
         )
@@ -143,7 +149,8 @@ class MemoryBook:
         results = self.jobs[number].by_index
         for index in range(first, end):
             if index in results and results[index].ended.state == "succeeded":
-                yield index, results[index].ended.value, results[index].ended.stdout
+                ended = results[index].ended
+                yield index, TOO_MUCH if ended.value_size else ended.value, ended.stdout
 
     def _job(self, number: JobNumber) -> BookJob:
         job = self.jobs.get(number)
@@ -196,6 +203,7 @@ class MemoryBook:
             job = self.jobs.pop(number, None)
             if job is not None:
                 del self.numbers[job.opened.id]
+                self.values = {key: one for key, one in self.values.items() if key[0] != number}
                 last = job.results[-1].sequence if job.results else 0
                 self.pruned_sequence = max(self.pruned_sequence, last)
 
@@ -203,6 +211,10 @@ class MemoryBook:
         job, block = self._checked(ended)
         if ended.state not in STATES:
             raise RuleBroken(f"a task can end as one of {STATES}, not as {ended.state!r}")
+        if ended.value_size and ended.attempt is not None:
+            kept = self.values.get((ended.job, ended.index, ended.attempt), b"")
+            if len(kept) != ended.value_size:
+                raise ValueIncomplete(len(kept), ended.value_size)
         self.last_sequence += 1
         result = Result(self.last_sequence, ended)
         job.results.append(result)
@@ -248,3 +260,13 @@ class MemoryBook:
     def _forget_workers(self, forgotten: WorkersForgotten) -> None:
         for worker in forgotten.workers:
             self.health.pop(worker, None)
+
+    def _keep_part(self, part: PartKept) -> None:
+        key = (part.job, part.index, part.attempt)
+        value = self.values[key] = self.values.get(key, bytearray())[: part.offset]
+        value += bytes(part.offset - len(value)) + part.data
+
+    @staticmethod
+    def _file_bytes(jobs: list[BookJob]) -> dict[JobNumber, int]:
+        sums = {job.opened.job: sum(r.ended.value_size for r in job.results) for job in jobs}
+        return {job: size for job, size in sums.items() if size}

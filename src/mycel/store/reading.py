@@ -18,6 +18,7 @@ from .database import open_read_only
 from .errors import JournalBroken, translated
 from .interface import End, JobRow, Result
 from .restoring import attempt_of_row
+from .values import ValueFiles
 
 CONNECTIONS_MAX: Final = 4
 RESULT_BYTES_MAX: Final = 4 << 20
@@ -37,6 +38,10 @@ FROM jobs
 _NUMBER: Final = "(SELECT number FROM jobs WHERE id = ?1)"
 # Only constants of this module are put together here; what users send is always a parameter.
 _RESULT: Final = f"SELECT * FROM results WHERE job = {_NUMBER} AND task_index = ?2"  # noqa: S608
+_VALUE: Final = f"""
+SELECT substr(value, ?3, ?4), job, attempt, value_size FROM results
+WHERE job = {_NUMBER} AND task_index = ?2
+"""  # noqa: S608
 _RESULTS: Final = f"""
 SELECT * FROM results INDEXED BY results_by_job
 WHERE job = {_NUMBER} AND sequence > ?2 ORDER BY sequence LIMIT ?3
@@ -78,6 +83,7 @@ class SqliteReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._values = ValueFiles(path)
         self._free: queue.LifoQueue[sqlite3.Connection | None] = queue.LifoQueue()
         for _ in range(CONNECTIONS_MAX):
             self._free.put(None)
@@ -132,6 +138,16 @@ class SqliteReader:
 
     def results_by_index(self, job: JobId, *, first: int, limit: int) -> list[Result]:
         return self._results(_RESULTS_BY_INDEX, (job, first, limit))
+
+    def value(self, job: JobId, index: int, *, offset: int, length: int) -> bytes:
+        with self._connection() as connection:
+            row = connection.execute(_VALUE, (job, index, offset + 1, length)).fetchone()
+        if row is None:
+            return b""
+        value, number, attempt, size = row
+        if not size:
+            return bytes(value)
+        return self._values.read(number, index, attempt, offset, length)
 
     def ended_attempts(self, job: JobId, index: int) -> list[AttemptEnded]:
         with self._connection() as connection:

@@ -28,6 +28,7 @@ from mycel.core.journal import (
     StoredJob,
     WorkerMeasured,
 )
+from mycel.core.stages import TOO_MUCH
 
 from .handing import handed_results
 
@@ -89,6 +90,7 @@ def restore(connection: sqlite3.Connection) -> Restored:
             tasks_cancelled=totals[1],
             health=_health(connection),
             handed=handed_results(jobs, groups, blocks, partial(_values, connection)),
+            file_bytes=_file_bytes(connection),
         )
 
 
@@ -190,10 +192,11 @@ def _without(bits: bytes, *others: bytes) -> bytes:
 def _values(
     connection: sqlite3.Connection, job: JobNumber, first: int, end: int
 ) -> Iterator[tuple[int, bytes, bytes]]:
-    query = """SELECT task_index, value, stdout FROM results INDEXED BY results_by_task
-        WHERE job = ? AND task_index >= ? AND task_index < ? AND state = 'succeeded'
+    query = """SELECT task_index, iif(value_size, zeroblob(?4), value), stdout
+        FROM results INDEXED BY results_by_task
+        WHERE job = ?1 AND task_index >= ?2 AND task_index < ?3 AND state = 'succeeded'
         ORDER BY task_index"""
-    yield from connection.execute(query, (job, first, end))
+    yield from connection.execute(query, (job, first, end, len(TOO_MUCH)))
 
 
 def _attempts(connection: sqlite3.Connection) -> list[AttemptEnded]:
@@ -211,3 +214,9 @@ def _leases(connection: sqlite3.Connection) -> list[LeaseGranted]:
 def _health(connection: sqlite3.Connection) -> list[WorkerMeasured]:
     query = "SELECT * FROM workers ORDER BY worker"
     return [WorkerMeasured(*row) for row in connection.execute(query)]
+
+
+def _file_bytes(connection: sqlite3.Connection) -> dict[JobNumber, int]:
+    query = """SELECT job, sum(value_size) FROM results
+        WHERE value_size > 0 AND job IN (SELECT number FROM jobs) GROUP BY job ORDER BY job"""
+    return dict(connection.execute(query))

@@ -21,7 +21,7 @@ from typing import Final
 
 from .database import Format
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 APPLICATION_ID: Final = 0x4D59434A  # "MYCJ"
 
 _GROUPS: Final = """
@@ -43,6 +43,12 @@ CREATE TABLE workers (
     consecutive_failures INTEGER NOT NULL,
     last_seen_at REAL
 ) WITHOUT ROWID
+"""
+
+# It has no entry for a common row, and finds the others without reading them.
+_IN_FILES: Final = """
+CREATE INDEX results_in_files ON results (job, task_index, attempt, value_size)
+WHERE value_size > 0
 """
 
 # `results_by_job` also orders by sequence, since an index ends with the row's key.
@@ -109,7 +115,8 @@ CREATE TABLE results (
     stdout BLOB NOT NULL,
     stderr BLOB NOT NULL,
     started_at REAL,
-    ended_at REAL NOT NULL
+    ended_at REAL NOT NULL,
+    value_size INTEGER NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX results_by_task ON results (job, task_index);
 CREATE INDEX results_by_job ON results (job);
@@ -156,10 +163,15 @@ _FROM_2: Final = f"""
 ALTER TABLE ended_attempts ADD COLUMN cause TEXT NOT NULL DEFAULT ''
 """
 
+_FROM_3: Final = f"""
+ALTER TABLE results ADD COLUMN value_size INTEGER NOT NULL DEFAULT 0;
+{_IN_FILES}
+"""
+
 JOURNAL_FORMAT: Final = Format(
     what="a scheduler's journal",
     application_id=APPLICATION_ID,
     version=SCHEMA_VERSION,
-    script=f"{_SCRIPT};{_GROUPS};{_WORKERS}",
-    migrations=(_FROM_1, _FROM_2),
+    script=f"{_SCRIPT};{_GROUPS};{_WORKERS};{_IN_FILES}",
+    migrations=(_FROM_1, _FROM_2, _FROM_3),
 )

@@ -27,7 +27,7 @@ from typing import Final
 import msgspec
 
 from mycel.core.identifiers import JobId
-from mycel.core.journal import AttemptEnded, Entry, Restored
+from mycel.core.journal import AttemptEnded, Entry, PartKept, Restored
 
 from . import restoring
 from .database import open_database, preallocate_wal
@@ -36,6 +36,7 @@ from .interface import Done, End, JobRow, Result
 from .pace import Pace
 from .reading import SqliteReader
 from .schema import JOURNAL_FORMAT
+from .values import Place, ValueFiles
 from .writing import EntryWriter
 
 CallSoon = Callable[[Callable[[], None]], object]
@@ -67,7 +68,9 @@ class SqliteStore:
         try:
             self._claim_for(swarm)
             preallocate_wal(self._connection)
-            self._writer = EntryWriter(self._connection)
+            values = ValueFiles(path)
+            values.remove_orphans(_values_in_files(self._connection))
+            self._writer = EntryWriter(self._connection, values)
         except sqlite3.Error as error:
             self._connection.close()
             raise translated(error, path) from error
@@ -109,6 +112,8 @@ class SqliteStore:
     def commit_at_once(self, entries: Sequence[Entry]) -> bool:
         if self._closed or self._failure is not None or not self._pace.allows(len(entries)):
             return False
+        if any(type(entry) is PartKept for entry in entries):
+            return False  # files are the thread's business
         if not self._using_connection.acquire(blocking=False):
             return False
         try:
@@ -161,6 +166,9 @@ class SqliteStore:
 
     def results_by_index(self, job: JobId, *, first: int, limit: int) -> list[Result]:
         return self._reader.results_by_index(job, first=first, limit=limit)
+
+    def value(self, job: JobId, index: int, *, offset: int, length: int) -> bytes:
+        return self._reader.value(job, index, offset=offset, length=length)
 
     def ended_attempts(self, job: JobId, index: int) -> list[AttemptEnded]:
         return self._reader.ended_attempts(job, index)
@@ -298,3 +306,8 @@ class SqliteStore:
         except sqlite3.Error as error:
             self._failure = translated(error, self._path)
         self._pace.took(0.0)
+
+
+def _values_in_files(connection: sqlite3.Connection) -> set[Place]:
+    query = "SELECT job, task_index, attempt FROM results WHERE value_size > 0"
+    return set(connection.execute(query))

@@ -26,12 +26,14 @@ from mycel.core.journal import (
     JobsPruned,
     LeaseEnded,
     LeaseGranted,
+    PartKept,
     TaskEnded,
     WorkerMeasured,
     WorkersForgotten,
 )
 
 from .errors import AlreadyEnded, AttemptOutdated, OwnershipLost, RuleBroken
+from .values import ValueFiles
 
 # The owner epoch of the block that has the task, or NULL if no block has it. Only the places
 # of parameters are put into these texts.
@@ -41,7 +43,7 @@ _EPOCH_OF_TASK: Final = """(
 
 _TASK_ENDED: Final = f"""
 INSERT OR IGNORE INTO results
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19
 WHERE {_EPOCH_OF_TASK.format(job=2, index=3)} = ?4
 AND NOT EXISTS (
     SELECT 1 FROM ended_attempts WHERE job = ?2 AND task_index = ?3 AND attempt >= ?7)
@@ -110,8 +112,9 @@ class EntryWriter:
 
     pruning_left: bool
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, values: ValueFiles) -> None:
         self._connection = connection
+        self._values = values
         self._apply: Final[dict[type[Any], Callable[[list[Any]], None]]] = {
             JobOpened: self._open_jobs,
             GroupAdded: self._add_groups,
@@ -123,6 +126,7 @@ class EntryWriter:
             AttemptEnded: self._end_attempts,
             LeaseGranted: self._grant_leases,
             LeaseEnded: self._end_leases,
+            PartKept: self._keep_parts,
             WorkerMeasured: self._measure_workers,
             WorkersForgotten: self._forget_workers,
         }
@@ -149,6 +153,7 @@ class EntryWriter:
                 rows_max -= execute(statement, (job, rows_max)).rowcount
             if rows_max <= 0:
                 return
+            self._values.remove_job(job)
             execute("DELETE FROM pruned_jobs WHERE number = ?", (job,))
             rows_max -= 1
         self.pruning_left = self._any_pruned()
@@ -173,6 +178,9 @@ class EntryWriter:
 
     def _end_tasks(self, run: list[TaskEnded]) -> None:
         first = self._last_sequence + 1
+        for ended in run:
+            if ended.value_size and ended.attempt is not None:
+                self._values.seal(ended.job, ended.index, ended.attempt, ended.value_size)
         rows = [(number, *astuple(ended)) for number, ended in enumerate(run, first)]
         if self._changes(_TASK_ENDED, rows) != len(rows):
             raise self._why_not_ended(run, first)
@@ -269,6 +277,10 @@ class EntryWriter:
             "DELETE FROM leases WHERE worker = ? AND lease = ?",
             [(ended.worker, ended.lease) for ended in run],
         )
+
+    def _keep_parts(self, run: list[PartKept]) -> None:
+        for part in run:
+            self._values.write(part.job, part.index, part.attempt, part.offset, part.data)
 
     def _measure_workers(self, run: list[WorkerMeasured]) -> None:
         rows = [astuple(measured) for measured in run]

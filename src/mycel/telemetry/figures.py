@@ -43,6 +43,10 @@ class SchedulerFigures(msgspec.Struct, kw_only=True):
     latency_mean_seconds: float = 0.0
     """From queue to terminal state, likewise."""
     log_lines_dropped: int = 0
+    results_damaged: int = 0
+    """Whose digest did not fit."""
+    results_refused: int = 0
+    """Of attempts that were not, or no longer, their task's current one."""
 
     @property
     def success_rate(self) -> float:

@@ -130,6 +130,14 @@ def _of_ours(figures: SchedulerFigures, version: str) -> Iterator[Metric]:
         figures.success_rate,
     )
     yield CounterMetricFamily(
+        f"{prefix}results_damaged", "Results whose digest did not fit.", figures.results_damaged
+    )
+    yield CounterMetricFamily(
+        f"{prefix}results_refused",
+        "Results of attempts that were not their task's current one.",
+        figures.results_refused,
+    )
+    yield CounterMetricFamily(
         "mycel_log_lines_dropped", "Log lines that were lost.", figures.log_lines_dropped
     )
     yield InfoMetricFamily("mycel_build", "The running version.", {"version": version})

@@ -23,7 +23,7 @@ from mycel.core.messages import (
 )
 from mycel.core.queue import ShapeQueue, Waiting
 from mycel.core.retry import Cause, delay_seconds, is_poison, is_retried
-from mycel.core.stages import handed_value
+from mycel.core.stages import TOO_MUCH, handed_value
 from mycel.core.states import (
     TASK,
     AttemptState,
@@ -87,6 +87,8 @@ class Attempts:
             attempt = worker.attempts.get(outcome.attempt)
             if attempt is not None and self._is_current(attempt):
                 self._conclude(attempt, outcome, clock_offset, now)
+            else:
+                self._state.results_refused += 1
             acknowledged.append(outcome.attempt)
         self._roster.measured(worker)
         self._acknowledge_soon(worker, acknowledged, now)
@@ -116,11 +118,7 @@ class Attempts:
             attempt.started_at = outcome.started_at + clock_offset
         if outcome.state == "succeeded":
             if outcome.value and outcome.digest != self._state.digest(outcome.value):
-                error = "the result's digest does not fit its bytes; it was damaged on the way"
-                damaged = msgspec.structs.replace(
-                    outcome, state="failed", value=b"", error=error, driver_fault=True
-                )
-                self._failed(attempt, damaged, now)
+                self._failed(attempt, self.damaged(outcome), now)
                 return
             self._remove(attempt, AttemptStep.SUCCEED, TaskStep.SUCCEED, now)
             seconds = max(0.0, outcome.ended_at - outcome.started_at)
@@ -130,6 +128,14 @@ class Attempts:
             self._end_task(attempt, outcome, TaskState.SUCCEEDED, now)
         else:
             self._failed(attempt, outcome, now)
+
+    def damaged(self, outcome: Outcome, error: str = "") -> Outcome:
+        """A result that is not what its worker says it is."""
+        self._state.results_damaged += 1
+        error = error or "the result's digest does not fit its bytes; it was damaged on the way"
+        return msgspec.structs.replace(
+            outcome, state="failed", value=b"", value_size=0, error=error, driver_fault=True
+        )
 
     def _failed(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
         if outcome.state == "timed_out":
@@ -301,7 +307,9 @@ class Attempts:
             outcome.stderr,
             self._unix(attempt.started_at),
             self._state.unix(now),
+            outcome.value_size,
         )
+        attempt.job.file_bytes += outcome.value_size
         self._close_task(attempt.block, attempt.index, attempt.key, ended, state, now)
 
     def _close_task(
@@ -318,7 +326,8 @@ class Attempts:
         if job.stages:
             stage = job.stages[block.group.stage]
             if stage.stage.hands_on and task_state is TaskState.SUCCEEDED:
-                stage.keep(index, handed_value(ended.value, ended.stdout))
+                value = TOO_MUCH if ended.value_size else ended.value
+                stage.keep(index, handed_value(value, ended.stdout))
             state.staged[job.number] = job
         if task_state is TaskState.SUCCEEDED:
             state.succeeded += 1
@@ -352,7 +361,8 @@ class Attempts:
         for request in state.job_waiters.pop(job.number, ()):
             state.reply(request, job_view(job))
         state.has_ended(job)
-        if state.ended_tasks > state.settings.retention_tasks:
+        limits = state.settings
+        if state.ended_tasks > limits.retention_tasks or state.ended_bytes > limits.retention_bytes:
             state.timers.set(("prune", None), now)
 
     def _remove(self, attempt: Attempt, step: AttemptStep, task_step: TaskStep, now: float) -> None:
@@ -360,6 +370,8 @@ class Attempts:
         state = self._state
         attempt.end(step, task_step)
         del state.attempts[attempt.id]
+        if state.fetches:
+            state.fetches.pop(attempt.id, None)
         if state.current.get(attempt.key) is attempt:
             del state.current[attempt.key]
         del attempt.worker.attempts[attempt.id]

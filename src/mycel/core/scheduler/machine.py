@@ -30,6 +30,7 @@ from .attempts import Attempts
 from .calling import Calling
 from .clients import Clients
 from .deadlines import Deadlines
+from .fetching import Fetches
 from .leasing import Leasing
 from .measuring import Measuring
 from .presence import Presence
@@ -39,7 +40,7 @@ from .roster import Roster
 from .sending import Sending
 from .staging import Staging
 from .state import State
-from .tables import Lease, Worker
+from .tables import Hasher, Lease, Worker
 from .views import Views
 
 
@@ -54,18 +55,21 @@ class Scheduler:
         random: Callable[[], float],
         stopwatch: Callable[[], float] = lambda: 0.0,
         algorithms: Mapping[str, Algorithm] = ALGORITHMS,
+        hasher: Callable[[], Hasher] | None = None,
     ) -> None:
-        self.state: Final = State(settings, digest, random, stopwatch, algorithms)
+        self.state: Final = State(settings, digest, random, stopwatch, algorithms, hasher)
         self._roster = Roster(self.state)
         self._sending = Sending(self.state)
         self._measuring = Measuring(self.state)
         self._attempts = Attempts(self.state, self._measuring, self._roster)
+        self._fetches = Fetches(self.state, self._attempts)
         self._deadlines = Deadlines(self.state, self._attempts)
         self._leasing = Leasing(self.state, self._attempts)
         self._calling = Calling(self.state, self._leasing, self._measuring, self._roster)
         self._presence = Presence(
             self.state,
             self._attempts,
+            self._fetches,
             self._leasing,
             self._measuring,
             self._calling,
@@ -129,6 +133,7 @@ class Scheduler:
     def _message_table(self) -> dict[type[messages.Message], Callable[..., None]]:
         return {
             messages.Results: self._results,
+            messages.ResultPart: self._fetches.part,
             messages.Started: self._started,
             messages.Returned: self._returned,
             messages.Streamed: self._streamed,
@@ -172,6 +177,8 @@ class Scheduler:
         self._handlers[type(event)](event, now)
         if self.state.staged:
             self._staging.look(now)
+        if self.state.fetches:
+            self._fetches.go_on()
         self._look_at_dirty(now)
         if self._calling.has_new_links:
             self._calling.part_from_idle(now)
@@ -331,7 +338,7 @@ class Scheduler:
         self, worker: Worker, message: messages.Results, arrived_at: float, now: float
     ) -> None:
         offset = arrived_at - message.clock
-        self._attempts.outcomes(worker, message.outcomes, offset, now)
+        self._fetches.outcomes(worker, message.outcomes, offset, now)
         self._attempts.windows(worker, message.windows)
 
     def _started(

@@ -17,6 +17,7 @@ from mycel.core.states import TASK, LeaseStep, TaskState, TaskStep, WorkerState,
 
 from .attempts import Attempts
 from .calling import Calling
+from .fetching import Fetches
 from .leasing import Leasing
 from .measuring import Measuring
 from .roster import Roster
@@ -31,6 +32,7 @@ class Presence:
         self,
         state: State,
         attempts: Attempts,
+        fetches: Fetches,
         leasing: Leasing,
         measuring: Measuring,
         calling: Calling,
@@ -39,6 +41,7 @@ class Presence:
         self._state = state
         self._measuring = measuring
         self._attempts = attempts
+        self._fetches = fetches
         self._leasing = leasing
         self._calling = calling
         self._roster = roster
@@ -72,7 +75,7 @@ class Presence:
         lease_seconds = state.settings.lease_seconds
         state.send(peer, Welcome(WIRE_VERSION, state.boot, lease_seconds, unknown, kill))
         self._adopt_outcomes(worker, register.outcomes, now)
-        self._attempts.outcomes(worker, register.outcomes, offset, now)
+        self._fetches.outcomes(worker, register.outcomes, offset, now)
         self._leasing.renew(worker, register.clock, arrived_at)
         self._leasing.news(worker)
         state.tell("worker.joined", now, worker=peer, name=worker.name, boot=worker.boot)
@@ -220,6 +223,7 @@ class Presence:
         self._roster.stands(worker)
         state.linked.pop(worker.peer, None)
         worker.missed = 0
+        self._fetches.link_lost(worker)
         worker.to_acknowledge.clear()  # what it still has, it will list again
         for asked in list(worker.asked.values()):
             self._leasing.forget_request(asked.request)

@@ -80,6 +80,8 @@ class Restoring:
             _restore_block(state.jobs[stored_block.appended.job], stored_block)
         for handed in restored.handed:
             _restore_result(state.jobs[handed.job], handed)
+        for number, size in restored.file_bytes.items():
+            state.jobs[number].file_bytes = size
         for job in state.jobs.values():
             if job.state is not None:
                 state.has_ended(job)

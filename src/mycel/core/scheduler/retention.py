@@ -25,10 +25,15 @@ class Retention:
         oldest = state.ended_jobs[0]
         age = state.unix(now) - (oldest.ended_at or 0.0)
         limits = state.settings
-        if age <= limits.retention_seconds and state.ended_tasks <= limits.retention_tasks:
+        if (
+            age <= limits.retention_seconds
+            and state.ended_tasks <= limits.retention_tasks
+            and state.ended_bytes <= limits.retention_bytes
+        ):
             return
         state.ended_jobs.popleft()
         state.ended_tasks -= oldest.count
+        state.ended_bytes -= oldest.file_bytes
         del state.jobs[oldest.number], state.job_ids[oldest.id]
         if state.idempotency_keys.get(oldest.idempotency_key) is oldest:
             del state.idempotency_keys[oldest.idempotency_key]

@@ -36,11 +36,25 @@ from mycel.core.timers import Timers
 from mycel.core.work import Shape
 
 from .known import KnownWorkers
-from .tables import Asked, Attempt, Call, Worker
+from .tables import Asked, Attempt, Call, Fetching, Hasher, Worker
 
 TimerKey = tuple[str, object]
 GROUPS_MAX: Final = 1024
 USUAL_MAX: Final = 4096
+
+
+class Joined:
+    """A hasher that waits for everything; without one that takes pieces."""
+
+    def __init__(self, digest: Callable[[bytes], bytes]) -> None:
+        self._digest = digest
+        self._data = bytearray()
+
+    def update(self, data: bytes) -> None:
+        self._data += data
+
+    def digest(self) -> bytes:
+        return self._digest(bytes(self._data))
 
 
 class State:
@@ -51,9 +65,11 @@ class State:
         random: Callable[[], float],
         stopwatch: Callable[[], float],
         algorithms: Mapping[str, Algorithm],
+        hasher: Callable[[], Hasher] | None = None,
     ) -> None:
         self.settings = settings
         self.digest = digest
+        self.hasher = hasher or (lambda: Joined(digest))
         self.random = random
         self.stopwatch = stopwatch
         """For the metric of how long a selection takes, and nothing else."""
@@ -75,6 +91,12 @@ class State:
         self.histories: dict[TaskKey, list[AttemptEnded]] = {}
         """The journalled ends of attempts of tasks that are not terminal."""
         self.workers: dict[PeerId, Worker] = {}
+        self.fetches: dict[AttemptId, Fetching] = {}
+        self.ended_bytes = 0
+        """Of values in files, of ended jobs."""
+        self.results_damaged = 0
+        self.results_refused = 0
+        """Of attempts that are not, or no longer, their task's current one."""
         self.healths: dict[PeerId, WorkerHealth] = {}
         """As journalled, of workers that are gone too."""
         self.unsaved_healths: dict[PeerId, WorkerHealth] = {}
@@ -150,6 +172,7 @@ class State:
         """From now on it is kept only until it is pruned."""
         self.ended_jobs.append(job)
         self.ended_tasks += job.count
+        self.ended_bytes += job.file_bytes
 
     # Effects
 

@@ -7,12 +7,13 @@ knows how many attempts are out under it, and an attempt its task's place.
 from __future__ import annotations
 
 from collections import deque
+from typing import Protocol
 
 from mycel.core.health import WorkerHealth
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
 from mycel.core.jobs import Block, Job, TaskKey
 from mycel.core.matching import Member
-from mycel.core.messages import Wanted
+from mycel.core.messages import Outcome, Wanted
 from mycel.core.queue import ShapeQueue
 from mycel.core.resources import Capabilities, Free
 from mycel.core.states import (
@@ -78,6 +79,27 @@ class Attempt:
     def end(self, step: AttemptStep, task_step: TaskStep) -> None:
         self.state = ATTEMPT[self.state, step]
         self.task_state = TASK[self.task_state, task_step]
+
+
+class Hasher(Protocol):
+    def update(self, data: bytes, /) -> object: ...
+    def digest(self) -> bytes: ...
+
+
+class Fetching:
+    """A value that comes piece by piece."""
+
+    __slots__ = ("asked", "attempt", "clock_offset", "hasher", "outcome", "received")
+
+    def __init__(
+        self, attempt: Attempt, outcome: Outcome, clock_offset: float, hasher: Hasher
+    ) -> None:
+        self.attempt = attempt
+        self.outcome = outcome
+        self.clock_offset = clock_offset
+        self.hasher = hasher
+        self.received = 0
+        self.asked = False
 
 
 class Lease:

@@ -259,5 +259,7 @@ class Views:
             workers_available=sum(one.is_healthy and one.accepting for one in workers),
             workers_busy=sum(bool(one.attempts) for one in workers),
             jobs_open=sum(job.state is None for job in state.jobs.values()),
+            results_damaged=state.results_damaged,
+            results_refused=state.results_refused,
             leases_held=sum(len(one.leases) for one in workers),
         )

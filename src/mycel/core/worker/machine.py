@@ -83,6 +83,7 @@ class WorkerMachine:
             messages.Withdraw: self._running.withdraw,
             messages.Kill: self._running.kill,
             messages.Acknowledge: self._outcomes.acknowledged,
+            messages.Fetch: self._outcomes.fetched,
             messages.Renew: self._granted.renew,
             messages.Release: self._granted.release,
             messages.Request: self.granting.requested,
@@ -172,7 +173,9 @@ class WorkerMachine:
             for held in record.held.values()
             if not held.killed
         ]
-        parts = list(messages.in_parts(one.outcome for one in record.outcomes.values()))
+        limit = self.settings.inline_bytes_max
+        told = [messages.announced(one.outcome, limit) for one in record.outcomes.values()]
+        parts = list(messages.in_parts(told))
         later = [outcome for part in parts[1:] for outcome in part]
         attempts += [
             messages.HeldAttempt(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mycel.core.effects import SpoolOutcomes, UnspoolOutcomes
 from mycel.core.identifiers import AttemptId, PeerId
-from mycel.core.messages import Acknowledge
+from mycel.core.messages import Acknowledge, Fetch, ResultPart
 
 from .tables import SchedulerRecord, Unacknowledged
 
@@ -24,6 +24,13 @@ class Outcomes:
         record = self._machine.schedulers.get(peer)
         if record is not None:
             self.drop(record, message.attempts)
+
+    def fetched(self, peer: PeerId, message: Fetch, now: float) -> None:
+        record = self._machine.schedulers.get(peer)
+        found = None if record is None else record.outcomes.get(message.attempt)
+        end = message.offset + message.length
+        data = b"" if found is None else found.outcome.value[message.offset : end]
+        self._machine.send(peer, ResultPart(message.attempt, message.offset, data))
 
     def drop(self, record: SchedulerRecord, attempts: Iterable[AttemptId]) -> None:
         spooled = []

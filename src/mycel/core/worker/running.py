@@ -192,7 +192,9 @@ class Running:
             finished.setdefault(grant.scheduler, []).append(outcome)
         for peer, outcomes in finished.items():
             windows = [self._window(one) for one in grants.values() if one.scheduler == peer]
-            for part in messages.in_parts(outcomes):
+            limit = self._machine.settings.inline_bytes_max
+            told = [messages.announced(one, limit) for one in outcomes]
+            for part in messages.in_parts(told):
                 self._machine.send(peer, messages.Results(now, part, windows))
             record = self._machine.scheduler(peer)
             if record.is_up:
