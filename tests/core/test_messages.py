@@ -11,7 +11,16 @@ from mycel.core.effects import Effect, Send
 from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId, RequestId, ulid
 from mycel.core.jobs import Specification
 from mycel.core.journal import Restored
-from mycel.core.messages import MESSAGE_BYTES, Assign, Outcome, Register, Results, in_parts
+from mycel.core.messages import (
+    MESSAGE_BYTES,
+    Assign,
+    Fetch,
+    Outcome,
+    Register,
+    ResultPart,
+    Results,
+    in_parts,
+)
 from mycel.core.resources import Capabilities, Ledger, Requirements
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import SchedulerSettings, WorkerSettings
@@ -64,7 +73,8 @@ def test_large_arguments_go_in_several_messages() -> None:
 
 
 def test_a_worker_with_many_large_results_registers_in_parts() -> None:
-    worker = WorkerMachine(WorkerSettings(), MACHINE, name="worker", digest=lambda value: b"")
+    settings = WorkerSettings(inline_bytes_max=4 * MEGABYTE)
+    worker = WorkerMachine(settings, MACHINE, name="worker", digest=lambda value: b"")
     kept = [outcome(number, 3 * MEGABYTE) for number in range(1, 6)]
     worker.handle(events.SpoolLoaded(1, {SCHEDULER: kept}), 0.0)
     register, *later = sent(worker.handle(events.LinkUp(SCHEDULER), 1.0))
@@ -72,3 +82,22 @@ def test_a_worker_with_many_large_results_registers_in_parts() -> None:
     follow = [one for message in later if isinstance(message, Results) for one in message.outcomes]
     assert [*register.outcomes, *follow] == kept
     assert {held.attempt for held in register.attempts} == {one.attempt for one in follow}
+
+
+def test_a_long_result_is_announced_and_fetched_piece_by_piece() -> None:
+    worker = WorkerMachine(WorkerSettings(), MACHINE, name="worker", digest=lambda value: b"")
+    worker.handle(events.SpoolLoaded(1, {SCHEDULER: [outcome(7, 3 * MEGABYTE)]}), 0.0)
+    [register] = sent(worker.handle(events.LinkUp(SCHEDULER), 1.0))
+    assert isinstance(register, Register)
+    [announced] = register.outcomes
+    assert (announced.value, announced.value_size) == (b"", 3 * MEGABYTE)
+
+    def ask(attempt: int, offset: int) -> ResultPart:
+        fetch = Fetch(AttemptId(attempt), offset, 2 * MEGABYTE)
+        [part] = sent(worker.handle(events.Received(SCHEDULER, fetch, 2.0), 2.0))
+        assert isinstance(part, ResultPart)
+        return part
+
+    assert len(ask(7, 0).data) == 2 * MEGABYTE
+    assert len(ask(7, 2 * MEGABYTE).data) == MEGABYTE
+    assert ask(8, 0).data == b""
