@@ -1,7 +1,7 @@
 """Kills parts of a real swarm, many times, and checks that nothing it promised is broken.
 
     python tests/soak/run.py                      50 kills of the scheduler, 20 of workers,
-                                                  2,000 seeds of the fault runner
+                                                  10,000 seeds of the fault runner
     python tests/soak/run.py --seed 7 --rounds 5  fewer, from another seed
 
 `--rounds` is the number of the scheduler's kills; the others follow in proportion.
@@ -47,6 +47,7 @@ cpu_cores = 24          # more than there are: the tasks only wait
 
 [scheduler.retry]
 max_attempts = 20       # a task may meet many kills
+poison_attempts = 20    # and is none of their causes
 
 [scheduler.fault_tolerance]
 max_retries = 19
@@ -219,7 +220,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="kills of the scheduler")
-    parser.add_argument("--seeds", type=int, default=2000, help="of the fault runner")
+    parser.add_argument("--seeds", type=int, default=10_000, help="of the fault runner")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
     parser.add_argument("--json", action="store_true", help="print the figures as one object")
     signal.signal(signal.SIGTERM, _interrupt)

@@ -51,9 +51,11 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "swarm": Command("status; ping PEER", "mycel.cli.network", "swarm"),
         "config": Command("check or show a configuration", "mycel.cli.configuration", "config"),
         "reload": Command("take over a changed mycel.toml", "mycel.cli.configuration", "reload"),
+        "store": Command("check, export or import a journal", "mycel.cli.store"),
         "bench": Command("measure this machine's swarm", "mycel.cli.others", "bench"),
     },
     "One node": {
+        "node": Command("be a scheduler and a worker", "mycel.cli.roles", "node"),
         "gateway": Command("be a gateway", "mycel.cli.roles", "gateway"),
         "scheduler": Command("be a scheduler", "mycel.cli.roles", "scheduler"),
         "worker": Command("be a worker", "mycel.cli.roles", "worker"),

@@ -1,4 +1,4 @@
-"""`mycel gateway|scheduler|worker`: one node in this process, until a signal ends it."""
+"""`mycel gateway|scheduler|worker|node`: one node in this process, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -36,13 +36,17 @@ def worker(given: list[str]) -> int:
     return _main("worker", given)
 
 
+def node(given: list[str]) -> int:
+    return _main("node", given)
+
+
 def parse(role: str, given: list[str]) -> RoleOptions:
     parser = argparse.ArgumentParser(prog=f"mycel {role}", allow_abbrev=False)
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML")
     parser.add_argument("--home", type=Path, metavar="DIR", help="MYCEL_HOME, else ~/.mycel")
     parser.add_argument("--name", default=role, help="of its folder in the home")
     parser.add_argument("--ready-fd", type=int, metavar="N", help="says there when it serves")
-    if role == "scheduler":
+    if role in ("scheduler", "node"):
         parser.add_argument("--port", type=int, metavar="P", help="of the API; 0 picks one")
     options = parser.parse_args(given)
     return RoleOptions(

@@ -92,7 +92,13 @@ class Program:
         self.log = Log(sink, self.configuration.node.log_level, common={"node": options.name})
         route_logging(self.log, "warning")
         self._fault: BaseException | None = None
-        self._ended: asyncio.Event | None = None
+        self._ended = asyncio.Event()
+        self.started = asyncio.Event()
+        """Set when the role serves; `peer` and `addresses` are known then."""
+        self.peer = ""
+        self.addresses: list[str] = []
+        self.companions: list[Program] = []
+        """Roles in the same process: a signal ends and reloads them too."""
         self.on_reload: list[Callable[[Configuration], None]] = []
         """Called with a changed configuration; see `mycel.config.reloading`."""
 
@@ -109,8 +115,10 @@ class Program:
         if self._fault is None:
             self._fault = error
             self.log.error("fault", error=f"{type(error).__name__}: {error}")
-        if self._ended is not None:
-            self._ended.set()
+        self.end()
+
+    def end(self) -> None:
+        self._ended.set()
 
     async def start_swarm(self, listener: SwarmListener) -> Libp2pSwarm:
         """Joins libp2p with this node's identity, and listens."""
@@ -138,6 +146,8 @@ class Program:
         if descriptor is not None:
             os.write(descriptor, msgspec.json.encode(state) + b"\n")
             os.close(descriptor)
+        self.peer, self.addresses = peer, addresses
+        self.started.set()
         self.log.info("ready", peer=peer, addresses=addresses, api=api)
         # What lives now lives until the end: nobody need look at it again.
         gc.collect()
@@ -145,16 +155,19 @@ class Program:
 
     async def until_ended(self) -> None:
         """Returns at SIGTERM or SIGINT; raises the fault that ended the role."""
-        self._ended = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._ended.set)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+            loop.add_signal_handler(number, self._for_all, Program.end)
+        loop.add_signal_handler(signal.SIGHUP, self._for_all, Program._reload)
         if self._fault is None:
             await self._ended.wait()
         self.log.info("stopping")
         if self._fault is not None:
             raise self._fault
+
+    def _for_all(self, act: Callable[[Program], None]) -> None:
+        for program in (self, *self.companions):
+            act(program)
 
     def _reload(self) -> None:
         """SIGHUP: a configuration that cannot be read changes nothing."""
@@ -186,17 +199,17 @@ def run(
     try:
         program = Program(options, overrides)
     except EXPECTED as error:
-        return _complain(options, error)
+        return complain(options, error)
     try:
-        _run_loop(serve(program))
+        run_loop(serve(program))
     except (*EXPECTED, RoleFault, OSError) as error:
-        return _complain(options, error)
+        return complain(options, error)
     finally:
         program.close()
     return 0
 
 
-def _run_loop(serving: Awaitable[None]) -> None:
+def run_loop(serving: Awaitable[None]) -> None:
     async def main() -> None:
         await serving
 
@@ -208,6 +221,6 @@ def _run_loop(serving: Awaitable[None]) -> None:
         uvloop.run(main())
 
 
-def _complain(options: Options, error: BaseException) -> int:
+def complain(options: Options, error: BaseException) -> int:
     print(f"mycel {options.name}: {error}", file=sys.stderr, flush=True)
     return 1

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def main(options: Options) -> int:
-    return run(options, partial(_serve, port=options.port))
+    return run(options, partial(serve, port=options.port))
 
 
 def settings_of(configuration: Configuration) -> SchedulerSettings:
@@ -72,7 +72,7 @@ def settings_of(configuration: Configuration) -> SchedulerSettings:
     )
 
 
-async def _serve(program: Program, port: int | None) -> None:
+async def serve(program: Program, port: int | None) -> None:
     from mycel.api.hot import Limits
     from mycel.api.server import CannotBind, PortInUse, bind
 
@@ -138,10 +138,10 @@ async def _serve(program: Program, port: int | None) -> None:
 async def _start_api(
     program: Program, backend: SchedulerBackend, bound: socket.socket, limits: Limits
 ) -> ApiServer:
-    from mycel.api.server import serve
+    from mycel.api.server import serve as serve_api
 
     token = load_or_create_api_token(program.home.token_path)
-    return await serve(backend, token, bound, limits)
+    return await serve_api(backend, token, bound, limits)
 
 
 async def _stop(api: ApiServer | None, backend: SchedulerBackend, node: SchedulerNode) -> None:

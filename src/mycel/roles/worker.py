@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from mycel.drivers.helper import HelperEnd, start_helper
 
 from .program import Options, Program, RoleFault, run
+
+if TYPE_CHECKING:
+    from .working import WorkerNode
 
 DRIVERS: Final = ("process", "python")
 """Of every worker; `model` joins them where models are served."""
@@ -22,10 +26,13 @@ OUTPUT_BYTES_MAX: Final = 6 << 20
 
 def main(options: Options) -> int:
     end = start_helper()
-    return run(options, lambda program: _serve(program, end))
+    return run(options, lambda program: serve(program, end))
 
 
-async def _serve(program: Program, end: HelperEnd) -> None:
+async def serve(
+    program: Program, end: HelperEnd, introduce: Callable[[WorkerNode], None] | None = None
+) -> None:
+    """`introduce` tells the node, once it has joined, of peers that are known beforehand."""
     from blake3 import blake3
 
     from mycel import __version__
@@ -89,6 +96,8 @@ async def _serve(program: Program, end: HelperEnd) -> None:
     swarm = await program.start_swarm(node)
     try:
         node.start(swarm, drivers)
+        if introduce is not None:
+            introduce(node)
         program.ready(swarm.peer, swarm.addresses)
         await program.until_ended()
     finally:

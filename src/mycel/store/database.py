@@ -72,6 +72,32 @@ def open_read_only(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def open_for_inspection(path: Path, form: Format) -> sqlite3.Connection:
+    """Without changing anything; refuses what is not a database of this format and version."""
+    if not path.exists():
+        raise StoreMissing(f"there is no {path}: correct the path, or start the node once")
+    try:
+        connection = open_read_only(path)
+        try:
+            _check_header(connection, path, form)
+            _check_version(connection, path, form)
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+    return connection
+
+
+def _check_version(connection: sqlite3.Connection, path: Path, form: Format) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version < form.version:
+        raise StoreBusy(
+            f"{path} has schema version {version}, older than {form.version}: start the node "
+            "once, which brings it up to date"
+        )
+
+
 def preallocate_wal(connection: sqlite3.Connection) -> None:
     """Makes later commits overwrite blocks that the WAL already has, so that a sync has no
     metadata to write (0.1 ms less each).

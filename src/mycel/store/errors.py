@@ -8,6 +8,7 @@
     │   ├── StoreCorrupt        the file is ours, and damaged
     │   ├── StoreTooNew         a newer Mycel wrote it
     │   └── StoreBusy           another process holds it
+    ├── ExportUnusable      an export is damaged or none; whoever sends it can help
     ├── DiskRefused         the disk is full, read-only or broken; the operator can help
     ├── RuleBroken          an entry contradicts the journal: a fault of Mycel's own
     │   ├── OwnershipLost       the block's owner epoch is another one
@@ -56,6 +57,10 @@ class StoreTooNew(StoreUnusable):
 
 class StoreBusy(StoreUnusable):
     """Another process holds the database."""
+
+
+class ExportUnusable(StoreError):
+    """What should be an export of a journal is none, or is damaged."""
 
 
 class DiskRefused(StoreError):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from .errors import DiskRefused, ValueIncomplete
@@ -80,6 +80,11 @@ class ValueFiles:
             if not any(folder.iterdir()):
                 folder.rmdir()
         return removed
+
+    def places(self) -> Iterator[Place | None]:
+        """Of every file that is there."""
+        for path in self.folder.glob("*/*"):
+            yield self.place_of(path)
 
     @staticmethod
     def place_of(path: Path) -> Place | None:

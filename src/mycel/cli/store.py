@@ -1,0 +1,113 @@
+"""`mycel store check|export|import`: a scheduler's journal, as a whole.
+
+0  done, the journal is sound        1  it is not, or could not be read or written
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from pathlib import Path
+
+from mycel.access.home import RoleFolder, find_home
+
+from .errors import CommandError
+from .output import print_json
+
+
+def main(given: list[str]) -> int:
+    options = ArgumentParser(
+        prog="mycel store",
+        description="Check, export or import a scheduler's journal.",
+        allow_abbrev=False,
+    )
+    commands = options.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    check = commands.add_parser(
+        "check", help="verify its rules and digests; the scheduler may run meanwhile"
+    )
+    export = commands.add_parser(
+        "export", help="write all of it as lines of JSON; the scheduler may run meanwhile"
+    )
+    export.add_argument("file", metavar="FILE", help="'-' is standard output")
+    take = commands.add_parser("import", help="make a journal of an export, where there is none")
+    take.add_argument("file", metavar="FILE", help="'-' is standard input")
+    take.add_argument(
+        "--config", type=Path, metavar="FILE", help="whose swarm it must be; else any swarm's"
+    )
+    options.set_defaults(home=None, name="scheduler", json=False)
+    for one in (options, check, export, take):  # before the command's name or behind it
+        one.add_argument(
+            "--home", metavar="DIR", help="MYCEL_HOME, else ~/.mycel", default=SUPPRESS
+        )
+        one.add_argument("--name", help="of the scheduler's folder", default=SUPPRESS)
+        one.add_argument("--json", action="store_true", help="print JSON", default=SUPPRESS)
+    chosen = options.parse_args(given)
+    folder = find_home(chosen.home, os.environ).role(chosen.name)
+    act = {"check": _check, "export": _export, "import": _import}[chosen.command]
+    try:
+        return act(chosen, folder)
+    except OSError as error:
+        raise CommandError(f"{error.filename or chosen.file}: {error.strerror}") from error
+
+
+def _journal(folder: RoleFolder) -> Path:
+    return folder.path / "journal.db"
+
+
+def _check(chosen: Namespace, folder: RoleFolder) -> int:
+    from mycel.store.checking import check
+
+    verdict = check(_journal(folder))
+    if chosen.json:
+        print_json({"ok": verdict.is_sound, "verdict": verdict})
+    else:
+        state = "sound" if verdict.is_sound else "NOT SOUND"
+        print(f"{verdict.path} is {state}: {verdict.jobs} jobs, {verdict.results} results")
+        if verdict.values_in_files:
+            print(f"  {verdict.values_in_files} values are in files")
+        if verdict.stray_files:
+            print(f"  {verdict.stray_files} stray files; the scheduler's next start removes them")
+        for complaint in verdict.complaints:
+            print(f"  {complaint}")
+    return 0 if verdict.is_sound else 1
+
+
+def _export(chosen: Namespace, folder: RoleFolder) -> int:
+    from mycel.store.exporting import export
+
+    if chosen.file == "-":
+        counts = export(_journal(folder), sys.stdout.buffer)
+        sys.stdout.flush()
+        return 0
+    place = Path(chosen.file)
+    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as out:
+        counts = export(_journal(folder), out)
+        out.flush()
+        os.fsync(descriptor)
+    if chosen.json:
+        print_json(counts)
+    else:
+        print(f"{counts.rows} rows and {counts.files} files are in {place}")
+    return 0
+
+
+def _import(chosen: Namespace, folder: RoleFolder) -> int:
+    from mycel.config import load
+    from mycel.store.exporting import import_journal
+
+    swarm = ""
+    if chosen.config is not None:
+        swarm = load(chosen.config, dict(os.environ), {}).swarm.name
+    with folder.lock():
+        if chosen.file == "-":
+            counts = import_journal(_journal(folder), sys.stdin.buffer, swarm=swarm)
+        else:
+            with Path(chosen.file).open("rb") as source:
+                counts = import_journal(_journal(folder), source, swarm=swarm)
+    if chosen.json:
+        print_json(counts)
+    else:
+        print(f"{counts.rows} rows and {counts.files} files of swarm {counts.swarm!r} are taken in")
+    return 0

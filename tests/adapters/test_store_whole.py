@@ -1,0 +1,201 @@
+"""A journal as a whole: checked, exported and taken in again."""
+
+from __future__ import annotations
+
+import io
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+from blake3 import blake3
+
+from mycel.core.codec import encode_specification
+from mycel.core.identifiers import AttemptId, JobNumber
+from mycel.core.jobs import Specification
+from mycel.core.journal import Entry, JobClosed, JobEnded, JobOpened, PartKept, TaskEnded
+from mycel.core.resources import Requirements
+from mycel.core.work import Work
+from mycel.store.checking import check
+from mycel.store.errors import (
+    ExportUnusable,
+    StoreError,
+    StoreForeign,
+    StoreMissing,
+    StoreTooNew,
+)
+from mycel.store.exporting import export, import_journal
+from mycel.store.values import ValueFiles
+
+from .store_harness import (
+    SqliteHarness,
+    attempt_ended,
+    block,
+    commit_soundly,
+    job_id,
+    lease,
+    opened,
+    task_ended,
+)
+
+LONG = b'"' + b"x" * 3_000_000 + b'"'
+
+
+def real(number: int) -> JobOpened:
+    specification = Specification(Work("process", command=("true",)), Requirements())
+    return msgspec.structs.replace(
+        opened(number), specification=encode_specification(specification)
+    )
+
+
+def ended(number: int, index: int, value: bytes = b"42", size: int = 0) -> TaskEnded:
+    whole = LONG if size else value
+    bare = task_ended(number, index, value=b"" if size else value, attempt=100 + index)
+    return msgspec.structs.replace(bare, digest=blake3(whole).digest(), value_size=size)
+
+
+def entries() -> list[Entry]:
+    half = len(LONG) // 2
+    return [
+        real(1),
+        block(1, count=2, arguments=b"[[1],[2]]"),
+        attempt_ended(1, 0, attempt=50),
+        ended(1, 0),
+        PartKept(JobNumber(1), 1, AttemptId(101), 0, LONG[:half]),
+        PartKept(JobNumber(1), 1, AttemptId(101), half, LONG[half:]),
+        ended(1, 1, size=len(LONG)),
+        JobClosed(JobNumber(1)),
+        JobEnded(JobNumber(1), "succeeded", 2000.0),
+        real(2),
+        block(2, count=3),
+        lease(),
+    ]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    folder = tmp_path / "scheduler"
+    folder.mkdir()
+    harness = SqliteHarness(folder / "journal.db")
+    commit_soundly(harness, entries())
+    harness.close()
+    return folder / "journal.db"
+
+
+def change(journal: Path, statement: str) -> None:
+    connection = sqlite3.connect(journal)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def test_a_sound_journal_has_no_complaint(journal: Path) -> None:
+    verdict = check(journal)
+    assert verdict.complaints == []
+    assert (verdict.jobs, verdict.results, verdict.values_in_files) == (2, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("statement", "complaint"),
+    [
+        ("UPDATE results SET value = x'3133' WHERE task_index = 0", "does not fit its digest"),
+        ("UPDATE results SET owner_epoch = 7 WHERE task_index = 0", "owner epoch 7"),
+        ("UPDATE results SET task_index = 9 WHERE task_index = 0", "no job or block"),
+        ("UPDATE results SET state = 'dreaming' WHERE task_index = 0", "'dreaming'"),
+        ("UPDATE ended_attempts SET attempt = 100", "had ended before"),
+        ("UPDATE ended_attempts SET task_index = 77", "no block has such a task"),
+        ("UPDATE blocks SET first = 1 WHERE job = 2", "begins at task 1 instead of 0"),
+        ("DELETE FROM results WHERE task_index = 0", "1 of its 2 tasks"),
+        ("UPDATE jobs SET state = '' WHERE number = 1", "and it has not"),
+        ("UPDATE jobs SET specification = x'ff' WHERE number = 2", "cannot be read"),
+    ],
+)
+def test_what_must_not_be_is_found(journal: Path, statement: str, complaint: str) -> None:
+    change(journal, statement)
+    [found, *_] = check(journal).complaints
+    assert complaint in found
+
+
+def test_files_of_values_are_looked_into(journal: Path) -> None:
+    path = ValueFiles(journal).path(1, 1, 101)
+    path.with_name("8.8").write_bytes(b"stray")
+    assert check(journal).stray_files == 1
+    path.write_bytes(LONG[:-2] + b'y"')
+    assert "does not fit its digest" in check(journal).complaints[0]
+    path.write_bytes(LONG[:-1])
+    assert f"instead of {len(LONG)}" in check(journal).complaints[0]
+    path.unlink()
+    assert "cannot be read" in check(journal).complaints[0]
+
+
+def test_what_is_no_journal_is_refused(tmp_path: Path, journal: Path) -> None:
+    with pytest.raises(StoreMissing):
+        check(tmp_path / "journal.db")
+    other = tmp_path / "other.db"
+    change(other, "CREATE TABLE photos (name)")
+    with pytest.raises(StoreForeign):
+        check(other)
+    change(journal, "PRAGMA user_version = 99")
+    with pytest.raises(StoreTooNew):
+        check(journal)
+
+
+def exported(journal: Path) -> bytes:
+    out = io.BytesIO()
+    export(journal, out)
+    return out.getvalue()
+
+
+def test_an_export_taken_in_is_the_same_journal(tmp_path: Path, journal: Path) -> None:
+    lines = exported(journal)
+    copy = tmp_path / "copy" / "journal.db"
+    copy.parent.mkdir()
+    counts = import_journal(copy, io.BytesIO(lines), swarm="")
+    assert counts.files == 1
+    assert check(copy).complaints == []
+    assert exported(copy) == lines
+    both = [SqliteHarness(journal), SqliteHarness(copy)]
+    restored = [harness.store.restore() for harness in both]
+    values = [harness.store.value(job_id(1), 1, offset=0, length=len(LONG) + 1) for harness in both]
+    for harness in both:
+        harness.close()
+    assert restored[0] == restored[1]
+    assert values == [LONG, LONG]
+
+
+def _head(lines: bytes, **fields: object) -> bytes:
+    first, _, rest = lines.partition(b"\n")
+    changed = msgspec.json.decode(first) | fields
+    return msgspec.json.encode(changed) + b"\n" + rest
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind", "text"),
+    [
+        (lambda lines: b"shopping list\n" + lines, ExportUnusable, "line 1"),
+        (lambda lines: b"{}\n" + lines, ExportUnusable, "no export"),
+        (lambda lines: lines[: len(lines) // 2], ExportUnusable, ""),
+        (lambda lines: lines.rpartition(b"\n{")[0] + b"\n", ExportUnusable, "cut off"),
+        (lambda lines: lines.replace(b"job 2", b"job 3"), ExportUnusable, "changed"),
+        (lambda lines: b"", ExportUnusable, "cut off"),
+        (lambda lines: _head(lines, schema=99), StoreTooNew, "99"),
+        (lambda lines: _head(lines, mycel_journal=9), StoreTooNew, "newer"),
+        (lambda lines: _head(lines, swarm="work"), StoreForeign, "'work'"),
+    ],
+)
+def test_a_bad_export_leaves_nothing_behind(
+    tmp_path: Path, journal: Path, spoil: object, kind: type[StoreError], text: str
+) -> None:
+    lines = spoil(exported(journal))  # type: ignore[operator]
+    copy = tmp_path / "copy" / "journal.db"
+    copy.parent.mkdir()
+    with pytest.raises(kind) as caught:
+        import_journal(copy, io.BytesIO(lines), swarm="home")
+    assert text in str(caught.value)
+    assert list(copy.parent.iterdir()) == []
+
+
+def test_a_journal_is_not_overwritten(journal: Path) -> None:
+    with pytest.raises(StoreForeign) as caught:
+        import_journal(journal, io.BytesIO(exported(journal)), swarm="")
+    assert "exists" in str(caught.value)
