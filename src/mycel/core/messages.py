@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from .identifiers import AttemptId, JobId, JobNumber, LeaseId, RequestId
-from .resources import Capabilities, Free
+from .resources import Amounts, Capabilities, Free
 from .work import Shape, Work
 
 WIRE_VERSION: Final = 1
@@ -304,11 +304,41 @@ class Wanted(Message, frozen=True, tag="wanted"):
 
 
 class Load(Message, frozen=True, tag="load"):
-    """What of the worker is free now."""
+    """What of the worker is free now, as a whole."""
 
     free: Free
     running: int
     accepting: bool = True
+
+
+class LoadChange(Message, frozen=True, tag="load_change"):
+    """What has changed since `Register`, or since the last of these; None is as before."""
+
+    running: int
+    accepting: bool = True
+    cpu_millis: int | None = None
+    memory: int | None = None
+    disk: int | None = None
+    gpu_millis: tuple[int, ...] | None = None
+    custom: Amounts | None = None
+
+    def applied_to(self, free: Free) -> Free:
+        changes = {
+            name: value for name in FREE_FIELDS if (value := getattr(self, name)) is not None
+        }
+        return msgspec.structs.replace(free, **changes)
+
+
+FREE_FIELDS: Final = ("cpu_millis", "memory", "disk", "gpu_millis", "custom")
+
+
+def load_change(before: Free, now: Free, running: int, accepting: bool) -> LoadChange:
+    changes = {
+        name: getattr(now, name)
+        for name in FREE_FIELDS
+        if getattr(now, name) != getattr(before, name)
+    }
+    return LoadChange(running, accepting, **changes)
 
 
 # Between any node and a gateway, on the control stream
@@ -374,5 +404,5 @@ WorkMessage = (
     | ResultPart
     | Fetch
 )
-ControlMessage = Request | Offer | Wanted | Load | Join | Peers
+ControlMessage = Request | Offer | Wanted | Load | LoadChange | Join | Peers
 SignalMessage = Ping | Pong | Summons

@@ -85,6 +85,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = 15.0
+    tell_seconds: float = 0.02
+    """Schedulers hear of changes of what is free no more often."""
     collect_seconds: float = 0.02
     """Requests that do not fit are collected for so long, and then ranked."""
     confirm_seconds: float = 0.02

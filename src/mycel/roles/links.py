@@ -18,12 +18,20 @@ from mycel.core.events import (
     SilenceNoticed,
 )
 from mycel.core.identifiers import PeerId
-from mycel.core.messages import ControlMessage, Load, Offer, Request, Wanted, WorkMessage
+from mycel.core.messages import (
+    ControlMessage,
+    Load,
+    LoadChange,
+    Offer,
+    Request,
+    Wanted,
+    WorkMessage,
+)
 from mycel.node.clock import Clock
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Stream, Swarm
 from mycel.wire import codec
 
-CONTROL_MESSAGES: Final = frozenset({Request, Offer, Wanted, Load})
+CONTROL_MESSAGES: Final = frozenset({Request, Offer, Wanted, Load, LoadChange})
 HALF_SECONDS: Final = 5.0
 """A link whose second stream has not come by then is given up."""
 EARLY_FRAMES_MAX: Final = 64

@@ -143,6 +143,7 @@ class Scheduler:
             messages.Offer: self._leasing.offered,
             messages.Wanted: self._wanted,
             messages.Load: self._load,
+            messages.LoadChange: self._load_changed,
         }
 
     def _timer_table(self) -> dict[str, Callable[[object, float], None]]:
@@ -398,6 +399,12 @@ class Scheduler:
         lease = worker.leases.get(message.lease)
         if lease is not None:
             self._leasing.wanted(lease, message, now)
+
+    def _load_changed(
+        self, worker: Worker, message: messages.LoadChange, arrived_at: float, now: float
+    ) -> None:
+        free = message.applied_to(worker.free)
+        self._load(worker, messages.Load(free, message.running, message.accepting), arrived_at, now)
 
     def _load(self, worker: Worker, message: messages.Load, arrived_at: float, now: float) -> None:
         opened = message.accepting and not worker.accepting

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mycel.core.identifiers import LaneId, LeaseId, PeerId, fenced
 from mycel.core.matching import obstacle, slots_that_fit
-from mycel.core.messages import Load, Offer, Request, Wanted
+from mycel.core.messages import Offer, Request, Wanted, load_change
 from mycel.core.resources import SLOTS_MAX
 from mycel.core.work import reserved
 
@@ -26,6 +26,7 @@ class Granting:
         self._open: list[OpenRequest] = []
         self._leases = 0
         self._lanes = 0
+        self._told_at = -1.0e9
         self.changed = False
         """What is free has changed since it was last told."""
 
@@ -51,7 +52,7 @@ class Granting:
         self._open.sort(key=lambda one: (-one.request.shape.priority, one.answer_by))
         self._open = [one for one in self._open if not self._try(one.scheduler, one.request, now)]
         self.changed = False
-        self._tell_load()
+        self.tell_load(now)
 
     def answer_late(self, now: float) -> None:
         late = [one for one in self._open if one.answer_by <= now]
@@ -124,8 +125,18 @@ class Granting:
                 wanted = Wanted(grant.id, request.slots, priority, ours)
                 self._machine.send(grant.scheduler, wanted)
 
-    def _tell_load(self) -> None:
+    def tell_load(self, now: float) -> None:
+        """What has changed, to each scheduler: the first change at once, what follows it within
+        moments together."""
         machine = self._machine
-        load = Load(machine.ledger.free, len(machine.held), not machine.draining)
+        due = self._told_at + machine.settings.tell_seconds
+        if now < due and not machine.draining:
+            machine.watch("tell", None, due)
+            return
+        self._told_at = now
+        free, accepting = machine.ledger.free, not machine.draining
         for record in machine.schedulers.values():
-            machine.send(record.peer, load)
+            if record.is_up and record.told is not None:
+                change = load_change(record.told, free, len(machine.held), accepting)
+                record.told = free
+                machine.send(record.peer, change)

@@ -142,6 +142,8 @@ class WorkerMachine:
                 grant = self.grants.get(key)  # type: ignore[call-overload]
                 if grant is not None and grant.is_open:
                     self._granted.end(grant, GrantStep.EXPIRE, "it was not renewed")
+            elif kind == "tell":
+                self.granting.tell_load(now)
             elif kind == "confirm":
                 self._running.confirm()
             elif kind == "spool":
@@ -197,6 +199,7 @@ class WorkerMachine:
             software_version=self._software_version,
             heard_by=event.heard_by,
         )
+        record.told = register.free
         self.send(event.peer, register)
         for part in parts[1:]:
             self.send(event.peer, messages.Results(now, part, []))

@@ -7,7 +7,7 @@ from collections import deque
 
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LaneId, LeaseId, PeerId, RequestId
 from mycel.core.messages import Outcome, Request
-from mycel.core.resources import Booking
+from mycel.core.resources import Booking, Free
 from mycel.core.settings import WorkerSettings
 from mycel.core.states import GRANT, GrantState, GrantStep
 from mycel.core.work import Shape, Work
@@ -150,3 +150,5 @@ class SchedulerRecord:
         self.is_up = False
         self.held: dict[AttemptId, Held] = {}
         self.outcomes: dict[AttemptId, Unacknowledged] = {}
+        self.told: Free | None = None
+        """What it believes to be free of this worker."""

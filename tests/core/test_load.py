@@ -1,0 +1,108 @@
+"""What is free of a worker: told as changes, not too often, and afresh on every link."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mycel.core import events, messages
+from mycel.core.effects import Effect, Send
+from mycel.core.identifiers import LeaseId, PeerId, RequestId
+from mycel.core.messages import LoadChange, Register, load_change
+from mycel.core.resources import Capabilities, Free, Requirements
+from mycel.core.settings import WorkerSettings
+from mycel.core.work import Shape
+from mycel.core.worker import WorkerMachine
+
+ONE, OTHER = PeerId("one"), PeerId("other")
+MACHINE = Capabilities(cpu_cores=4.0, memory=8 << 30, drivers=("process",))
+CORE = Shape("process", Requirements(cpu_cores=1.0))
+
+amounts = st.integers(0, 3)
+frees = st.builds(
+    Free,
+    cpu_millis=amounts,
+    memory=amounts,
+    disk=amounts,
+    gpu_millis=st.tuples(amounts, amounts),
+    custom=st.sampled_from([(), (("licence", 1.0),)]),
+)
+
+
+@given(frees, frees, st.integers(0, 9), st.booleans())
+def test_a_change_brings_one_state_to_the_other(
+    before: Free, now: Free, running: int, accepting: bool
+) -> None:
+    change = load_change(before, now, running, accepting)
+    assert change.applied_to(before) == now
+    if before == now:
+        assert change == LoadChange(running, accepting)
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.machine = WorkerMachine(
+            WorkerSettings(tell_seconds=1.0), MACHINE, name="worker", digest=lambda value: b""
+        )
+        self.machine.handle(events.SpoolLoaded(1, {}), 0.0)
+        self._requests = 0
+
+    def link(self, peer: PeerId, now: float) -> Register:
+        [register] = sent(self.machine.handle(events.LinkUp(peer), now), peer)
+        assert isinstance(register, Register)
+        return register
+
+    def request(self, peer: PeerId, now: float) -> list[Effect]:
+        self._requests += 1
+        message = messages.Request(RequestId(self._requests), CORE, 1)
+        return self.machine.handle(events.Received(peer, message, now), now)
+
+    def release(self, peer: PeerId, lease: LeaseId, now: float) -> list[Effect]:
+        return self.machine.handle(events.Received(peer, messages.Release(lease, 1), now), now)
+
+
+def sent(effects: list[Effect], peer: PeerId) -> list[object]:
+    return [one.message for one in effects if isinstance(one, Send) and one.peer == peer]
+
+
+def changes(effects: list[Effect], peer: PeerId) -> list[LoadChange]:
+    return [one for one in sent(effects, peer) if isinstance(one, LoadChange)]
+
+
+def test_only_what_has_changed_is_told() -> None:
+    stage = Stage()
+    stage.link(ONE, 0.0)
+    stage.link(OTHER, 0.0)
+    effects = stage.request(ONE, 10.0)
+    for peer in (ONE, OTHER):
+        [change] = changes(effects, peer)
+        assert (change.cpu_millis, change.memory, change.disk) == (3000, None, None)
+
+
+def test_changes_within_moments_are_told_together() -> None:
+    stage = Stage()
+    free = stage.link(OTHER, 0.0).free
+    stage.link(ONE, 0.0)
+    told = changes(stage.request(ONE, 10.0), OTHER)
+    for moment in (10.1, 10.2, 10.3):
+        assert changes(stage.request(ONE, moment), OTHER) == []
+    wake_at = stage.machine.wake_at
+    assert wake_at is not None
+    assert wake_at <= 11.0
+    told += changes(stage.machine.handle(events.Tick(), 11.0), OTHER)
+    assert len(told) == 2
+    for change in told:
+        free = change.applied_to(free)
+    assert free == stage.machine.ledger.free
+
+
+def test_a_new_link_begins_with_the_whole() -> None:
+    stage = Stage()
+    stage.link(ONE, 0.0)
+    stage.link(OTHER, 0.0)
+    stage.machine.handle(events.LinkDown(OTHER, "lost"), 5.0)
+    stage.request(ONE, 10.0)
+    register = stage.link(OTHER, 20.0)
+    assert register.free == stage.machine.ledger.free
+    [change] = changes(stage.request(ONE, 30.0), OTHER)
+    assert change.applied_to(register.free) == stage.machine.ledger.free
