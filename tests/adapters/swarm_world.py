@@ -185,6 +185,7 @@ class World(Protocol):
     async def start(
         self, recorder: Recorder, protocols: Sequence[StreamProtocol] = PROTOCOLS
     ) -> Swarm: ...
+    async def start_gateway(self, recorder: Recorder) -> Swarm: ...
     async def stop(self, swarm: Swarm) -> None: ...
     async def close(self) -> None: ...
     def now(self) -> float:
@@ -237,6 +238,9 @@ class Libp2pWorld:
         self.swarms.append(swarm)
         return swarm
 
+    async def start_gateway(self, recorder: Recorder) -> Libp2pSwarm:
+        return await self.start(recorder, settings=Libp2pSettings.for_gateway())
+
     async def stop(self, swarm: Swarm) -> None:
         assert isinstance(swarm, Libp2pSwarm)
         await swarm.stop()
@@ -277,12 +281,19 @@ class MemoryWorld:
         self.swarms: list[MemorySwarm] = []
 
     async def start(
-        self, recorder: Recorder, protocols: Sequence[StreamProtocol] = PROTOCOLS
+        self,
+        recorder: Recorder,
+        protocols: Sequence[StreamProtocol] = PROTOCOLS,
+        *,
+        roles: frozenset[str] = ROLES,
     ) -> MemorySwarm:
         peer = PeerId(f"peer-{len(self.swarms)}")
-        swarm = self.network.start(peer, recorder, protocols, liveness=LIVENESS, roles=ROLES)
+        swarm = self.network.start(peer, recorder, protocols, liveness=LIVENESS, roles=roles)
         self.swarms.append(swarm)
         return swarm
+
+    async def start_gateway(self, recorder: Recorder) -> MemorySwarm:
+        return await self.start(recorder, roles=frozenset({"gateway"}))
 
     async def stop(self, swarm: Swarm) -> None:
         assert isinstance(swarm, MemorySwarm)

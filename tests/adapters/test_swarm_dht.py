@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from mycel.core.identifiers import PeerId
-from mycel.swarm.errors import FrameTooLong, InvalidSetting, NodeStopped
+from mycel.swarm.errors import FrameTooLong, InvalidAddress, InvalidSetting, NodeStopped
 from mycel.swarm.interface import (
     KEY_BYTES_MAX,
     PROVIDED_KEYS_MAX,
@@ -215,5 +215,33 @@ def test_what_happens_is_counted(play: Play) -> None:
         assert figures.streams == 1
         assert figures.gossip_published >= 1
         assert other.figures().gossip_received >= 1
+
+    play(story)
+
+
+def test_a_reservation_is_held_while_the_gateway_lives(play: Play) -> None:
+    async def story(world: World) -> None:
+        near = Recorder()
+        gateway, swarm = await world.start_gateway(Recorder()), await world.start(near)
+        with pytest.raises(InvalidAddress):
+            swarm.reserve("nowhere")
+        swarm.dial(gateway.addresses[0])
+        await until(lambda: near.dialled)
+        swarm.reserve(gateway.addresses[0])
+        await until(lambda: near.reservations, "the reservation")
+        assert near.reservations == [(gateway.peer, True, "")]
+        await world.stop(gateway)
+        await until(lambda: near.reservations[1:], "its end")
+        assert near.reservations[1][:2] == (gateway.peer, False)
+
+    play(story)
+
+
+def test_who_is_no_gateway_holds_nothing(play: Play) -> None:
+    async def story(world: World) -> None:
+        near, _, swarm, other = await pair(world)
+        swarm.reserve(other.addresses[0])
+        await until(lambda: near.reservations, "the refusal")
+        assert near.reservations[0][:2] == (other.peer, False)
 
     play(story)

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 from mycel._native import Stream as NativeStream
@@ -244,3 +245,67 @@ def test_a_token_says_what_the_owner_signed() -> None:
         issue_token(owner, "nobody", 1234, 1)
     with pytest.raises(InvalidKey):
         issue_token(b"", peer, 1234, 1)
+
+
+async def test_members_meet_through_a_gateway_and_then_directly() -> None:
+    async with libp2p() as world:
+        gateway = await world.start_gateway(Recorder())
+        near, far = Recorder(), Recorder()
+        quiet = Libp2pSettings(hole_punching=False)
+        visitor = await world.start(near, settings=quiet)
+        hidden = await world.start(far, settings=quiet)
+        hidden.reserve(gateway.addresses[0])
+        await until(lambda: far.reservations and len(hidden.addresses) == 2)
+        direct, circuit = hidden.addresses
+        assert "/p2p-circuit/" in circuit
+        visitor.dial(circuit)
+        await until(lambda: near.dialled)
+        assert near.relayed == {hidden.peer: True}
+        [facts] = [facts for facts in visitor.peers() if facts.peer == hidden.peer]
+        assert facts.relayed
+        assert gateway.figures().relay_circuits == 1
+        visitor.dial(direct.partition("/p2p/")[0])
+        await until(lambda: not near.relayed[hidden.peer], "a direct path")
+        assert visitor.figures().connections["relayed"] == 1
+
+
+async def test_members_meet_over_quic() -> None:
+    async with libp2p() as world:
+        near, far = Recorder(), Recorder()
+        one = await world.start(near)
+        other = await world.start(far, address="/ip4/127.0.0.1/udp/0/quic-v1")
+        one.dial(other.addresses[0])
+        await until(lambda: near.dialled)
+        one.open_stream(other.peer, BEATING.name)
+        await until(lambda: near.beats and far.beats)
+        figures = one.figures()
+        assert figures.connections["quic"] == 1
+        assert figures.bytes_out["direct"] > 0
+
+
+async def test_a_dns_name_can_be_dialled() -> None:
+    async with libp2p() as world:
+        near = Recorder()
+        one, other = await world.start(near), await world.start(Recorder())
+        one.dial(f"/dns4/localhost/tcp/{port_of(other.addresses[0])}/p2p/{other.peer}")
+        await until(lambda: near.dialled or near.dial_failures)
+        assert near.dialled
+
+
+async def test_a_peer_that_floods_is_cut_off() -> None:
+    async with libp2p() as world:
+        near, far = Recorder(), Recorder()
+        strict = Libp2pSettings(messages_per_second=10, message_burst=50)
+        limited = msgspec.structs.replace(QUIET, limited=True)
+        victim = await world.start(near, [limited], settings=strict)
+        flooder = await world.start(far)
+        flooder.dial(victim.addresses[0])
+        await until(lambda: far.dialled)
+        flooder.open_stream(victim.peer, QUIET.name)
+        await until(lambda: far.ours)
+        for _ in range(200):
+            far.ours[0].write(b"one of many")
+        await until(lambda: near.cuts, "the cut")
+        assert near.cuts == [(flooder.peer, "flood")]
+        assert victim.figures().cut_offs == {"flood": 1}
+        await until(lambda: not far.peers)

@@ -1,17 +1,23 @@
-//! The behaviours of a node. Relay, hole punching, AutoNAT and mDNS will join here.
+//! The behaviours of a node, and which of them are switched on.
 
-use libp2p::{connection_limits, identify, identity::Keypair, ping, swarm::NetworkBehaviour};
+use libp2p::{
+    PeerId, autonat, connection_limits, dcutr, identify,
+    identity::Keypair,
+    mdns, ping, relay,
+    swarm::{NetworkBehaviour, behaviour::toggle::Toggle},
+};
 
 use crate::{
-    dht,
+    bans, dht,
     figures::Figures,
     gossip, pending,
-    settings::{Protocol, Settings},
+    settings::{self, Protocol, Settings},
     streams,
 };
 
 #[derive(NetworkBehaviour)]
 pub struct Behaviour {
+    pub bans: bans::Behaviour,
     pub pending: pending::Behaviour,
     pub limits: connection_limits::Behaviour,
     pub identify: identify::Behaviour,
@@ -19,11 +25,18 @@ pub struct Behaviour {
     pub kademlia: dht::Behaviour,
     pub gossip: gossip::Behaviour,
     pub streams: streams::behaviour::Behaviour,
+    pub relay_client: relay::client::Behaviour,
+    pub relay: Toggle<relay::Behaviour>,
+    pub hole_punching: Toggle<dcutr::Behaviour>,
+    pub reachability: Toggle<autonat::v2::client::Behaviour>,
+    pub reachability_of_others: Toggle<autonat::v2::server::Behaviour>,
+    pub mdns: Toggle<mdns::tokio::Behaviour>,
 }
 
 impl Behaviour {
     pub fn new(
         key: &Keypair,
+        relay_client: relay::client::Behaviour,
         swarm_name: String,
         protocols: &[Protocol],
         figures: &Figures,
@@ -39,7 +52,9 @@ impl Behaviour {
             .with_cache_size(0);
         let ping = ping::Config::new().with_interval(s.ping_interval).with_timeout(s.ping_timeout);
         let names = protocols.iter().map(|protocol| protocol.name.clone()).collect();
+        let peer = key.public().to_peer_id();
         Ok(Behaviour {
+            bans: bans::Behaviour::default(),
             pending: pending::Behaviour::new(
                 s.max_pending_incoming,
                 s.max_pending_incoming_per_address,
@@ -47,9 +62,38 @@ impl Behaviour {
             limits: connection_limits::Behaviour::new(limits),
             identify: identify::Behaviour::new(identify),
             ping: ping::Behaviour::new(ping),
-            kademlia: dht::behaviour(key.public().to_peer_id(), swarm_name, s),
+            kademlia: dht::behaviour(peer, swarm_name, s),
             gossip: gossip::behaviour(s, figures.copies())?,
             streams: streams::behaviour::Behaviour::new(names, s.open_stream_timeout),
+            relay_client,
+            relay: s.gateway.then(|| relay::Behaviour::new(peer, relay_limits(&s.relay))).into(),
+            hole_punching: s.hole_punching.then(|| dcutr::Behaviour::new(peer)).into(),
+            reachability: (!s.gateway).then(autonat::v2::client::Behaviour::default).into(),
+            reachability_of_others: s.gateway.then(autonat::v2::server::Behaviour::default).into(),
+            mdns: mdns(peer, s)?.into(),
         })
+    }
+}
+
+fn mdns(peer: PeerId, s: &Settings) -> Result<Option<mdns::tokio::Behaviour>, String> {
+    if !s.mdns {
+        return Ok(None);
+    }
+    let behaviour = mdns::tokio::Behaviour::new(mdns::Config::default(), peer);
+    behaviour.map(Some).map_err(|error| format!("cannot look for peers by mDNS: {error}"))
+}
+
+fn relay_limits(limits: &settings::Relay) -> relay::Config {
+    relay::Config {
+        max_reservations: limits.max_reservations,
+        max_reservations_per_peer: limits.max_reservations_per_peer,
+        reservation_duration: limits.reservation,
+        // Members only come this far, and their number is limited already.
+        reservation_rate_limiters: Vec::new(),
+        max_circuits: limits.max_circuits,
+        max_circuits_per_peer: limits.max_circuits_per_peer,
+        max_circuit_duration: limits.max_circuit,
+        max_circuit_bytes: limits.max_circuit_bytes,
+        circuit_src_rate_limiters: Vec::new(),
     }
 }

@@ -8,13 +8,14 @@ use std::{
     },
 };
 
-use crate::{dht::record::RecordError, gossip::CountCopies, lock};
+use crate::{dht::record::RecordError, gossip::CountCopies, lock, transport::Meter};
 
 #[derive(Default)]
 pub struct Figures {
     plain: Mutex<BTreeMap<&'static str, u64>>,
     labelled: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
     copies: Arc<AtomicU64>,
+    pub meter: Meter,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -77,6 +78,11 @@ impl Figures {
         let seen = seen + plain.get("gossip_invalid").copied().unwrap_or(0);
         let copies = self.copies.load(Relaxed);
         plain.insert("gossip_duplicates", copies.saturating_sub(seen));
-        Snapshot { plain, labelled: lock(&self.labelled).clone() }
+        let mut labelled = lock(&self.labelled).clone();
+        for (path, traffic) in [("direct", &self.meter.direct), ("relayed", &self.meter.relayed)] {
+            labelled.insert(("bytes_in", path), traffic.bytes_in.load(Relaxed));
+            labelled.insert(("bytes_out", path), traffic.bytes_out.load(Relaxed));
+        }
+        Snapshot { plain, labelled }
     }
 }

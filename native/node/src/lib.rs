@@ -1,16 +1,18 @@
 //! A libp2p node behind a membership gate, free of Python.
 //!
 //! ```text
-//!   commands ──▶ driver ──▶ swarm: gate · identify · ping · Kademlia · gossip · streams
-//!                  │                                                             │
-//!   events  ◀── event queue ◀────────────────────────── one task per stream ◀────┘
+//!   commands ──▶ driver ──▶ swarm: gate · Kademlia · gossip · relay · streams · …
+//!                  │                                              │
+//!   events  ◀── event queue ◀───────────── one task per stream ◀────┘
 //! ```
 //!
 //! [`node::Node`] is the way in, [`queue::EventQueue`] the way out. Every queue between
 //! them is bounded, and nothing that a peer sends can end the process.
 
+mod bans;
 mod behaviour;
 pub mod clock;
+pub mod conduct;
 pub mod dht;
 mod driver;
 pub mod envelope;
@@ -26,6 +28,7 @@ pub mod node;
 mod peers;
 mod pending;
 pub mod queue;
+mod reach;
 pub mod settings;
 pub mod streams;
 pub mod transport;

@@ -49,6 +49,13 @@ pub enum Command {
     /// Ends in one `DialSucceeded` or `DialFailed` with the address `/p2p/<peer>`.
     DialPeer {
         peer: PeerId,
+        /// Where it may be, beside what is known already.
+        addresses: Vec<Multiaddr>,
+    },
+    /// Listens through a gateway; told by `Reservation`. The address ends in its peer id.
+    Reserve {
+        gateway: PeerId,
+        address: Multiaddr,
     },
     /// A kept peer is never disconnected to save resources.
     Keep {

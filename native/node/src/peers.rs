@@ -4,7 +4,11 @@
 //! A peer's streams are told closed before the peer is told gone, and a peer that comes
 //! back is told gone first.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use libp2p::{
     PeerId, Stream as RawStream, StreamProtocol, core::ConnectedPoint, multiaddr,
@@ -14,6 +18,7 @@ use tokio::task::{Id, JoinSet};
 
 use crate::{
     clock,
+    conduct::Conduct,
     event::Event,
     facts::{Facts, Heard, PeerFacts},
     figures::Figures,
@@ -30,6 +35,7 @@ pub struct Path {
     pub relayed: bool,
     /// Of the connection itself, or of the one to the relay.
     transport: &'static str,
+    since: Instant,
 }
 
 impl Path {
@@ -41,6 +47,7 @@ impl Path {
             address: address.to_string(),
             relayed: endpoint.is_relayed(),
             transport: if quic { "quic" } else { "tcp" },
+            since: Instant::now(),
         }
     }
 
@@ -55,6 +62,7 @@ pub struct Peers {
     queue: Arc<EventQueue>,
     facts: Arc<Facts>,
     figures: Arc<Figures>,
+    conduct: Arc<Conduct>,
     protocols: Vec<Protocol>,
     liveness: Liveness,
     max_streams_per_peer: usize,
@@ -85,6 +93,10 @@ impl Peer {
         self.paths.iter().rev().min_by_key(|path| path.relayed)
     }
 
+    fn is_older_than(&self, grace: Duration, now: Instant) -> bool {
+        self.paths.iter().all(|path| now.duration_since(path.since) >= grace)
+    }
+
     fn addresses(&self) -> Vec<String> {
         let mut paths: Vec<&Path> = self.paths.iter().rev().collect();
         paths.sort_by_key(|path| path.relayed);
@@ -102,6 +114,7 @@ impl Peers {
         queue: Arc<EventQueue>,
         facts: Arc<Facts>,
         figures: Arc<Figures>,
+        conduct: Arc<Conduct>,
         protocols: Vec<Protocol>,
         liveness: Liveness,
         max_streams_per_peer: usize,
@@ -110,6 +123,7 @@ impl Peers {
             queue,
             facts,
             figures,
+            conduct,
             protocols,
             liveness,
             max_streams_per_peer,
@@ -211,11 +225,18 @@ impl Peers {
             }
             return;
         };
-        if !ours && peer.streams.len() >= self.max_streams_per_peer {
+        if !ours && (peer.streams.len() >= self.max_streams_per_peer || !self.conduct.spend(id, 1))
+        {
             return; // to drop it resets it
         }
-        let stream =
-            Stream::new(id, protocol, self.liveness, self.queue.clone(), peer.heard.clone());
+        let stream = Stream::new(
+            id,
+            protocol,
+            self.liveness,
+            self.queue.clone(),
+            peer.heard.clone(),
+            self.conduct.clone(),
+        );
         // Announced before its task runs, or the first frames would come before it.
         self.queue.push(Event::StreamOpened { stream: stream.clone(), ours });
         let task = self.tasks.spawn(stream::serve(stream.clone(), raw)).id();
@@ -250,6 +271,38 @@ impl Peers {
             self.peers.remove(&id);
             self.queue.push(Event::Disconnected { peer: id, cause });
         }
+    }
+
+    pub fn len(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Peers that nobody uses now, those first that have been unused for longest.
+    pub fn unused(&self, grace: Duration) -> Vec<PeerId> {
+        let now = Instant::now();
+        let mut unused: Vec<(f64, PeerId)> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.streams.is_empty() && peer.is_older_than(grace, now))
+            .map(|(id, peer)| (peer.heard.seconds(), *id))
+            .collect();
+        unused.sort_by(|one, other| one.0.total_cmp(&other.0));
+        unused.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Relayed connections that a direct one has replaced, and over which nothing runs.
+    pub fn replaced(&self, grace: Duration) -> Vec<ConnectionId> {
+        let now = Instant::now();
+        let replaced = self.peers.values().flat_map(|peer| {
+            let is_direct = peer
+                .best()
+                .is_some_and(|best| !best.relayed && now.duration_since(best.since) >= grace);
+            let relayed = peer.paths.iter().filter(move |path| is_direct && path.relayed);
+            relayed.map(|path| path.connection).filter(|connection| {
+                !peer.streams.values().any(|running| running.connection == *connection)
+            })
+        });
+        replaced.collect()
     }
 
     pub fn has_streams(&self) -> bool {

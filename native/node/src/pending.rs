@@ -11,12 +11,14 @@ use std::{
 
 use libp2p::{
     Multiaddr, PeerId,
-    core::{Endpoint, multiaddr::Protocol, transport::PortUse},
+    core::{Endpoint, transport::PortUse},
     swarm::{
         ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, THandler, THandlerInEvent,
         THandlerOutEvent, ToSwarm, dummy,
     },
 };
+
+use crate::reach::ip_of;
 
 pub struct Behaviour {
     max_total: usize,
@@ -57,15 +59,6 @@ impl Behaviour {
     }
 }
 
-/// Addresses without an IP (relayed circuits) share one account.
-fn ip_of(address: &Multiaddr) -> Option<IpAddr> {
-    address.iter().find_map(|part| match part {
-        Protocol::Ip4(ip) => Some(ip.into()),
-        Protocol::Ip6(ip) => Some(ip.into()),
-        _ => None,
-    })
-}
-
 impl NetworkBehaviour for Behaviour {
     type ConnectionHandler = dummy::ConnectionHandler;
     type ToSwarm = Infallible;
@@ -76,6 +69,7 @@ impl NetworkBehaviour for Behaviour {
         _: &Multiaddr,
         remote: &Multiaddr,
     ) -> Result<(), ConnectionDenied> {
+        // Those without an IP (relayed circuits) share one account.
         let address = ip_of(remote);
         let from_there = self.per_address.get(&address).copied().unwrap_or(0);
         if self.pending.len() >= self.max_total || from_there >= self.max_per_address {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use libp2p::StreamProtocol;
 
+use crate::conduct::Patience;
+
 /// One stream protocol of the application, with its limits.
 #[derive(Clone, Debug)]
 pub struct Protocol {
@@ -15,6 +17,8 @@ pub struct Protocol {
     pub write_high_bytes: usize,
     /// The reader stops when the application has not taken this much.
     pub read_high_bytes: usize,
+    /// Its frames count as messages of the peer, of which it may send only so many.
+    pub limited: bool,
 }
 
 /// When heartbeats go out, and when silence is told.
@@ -33,6 +37,34 @@ impl Default for Liveness {
             heartbeat: Duration::from_secs(2),
             silence: Duration::from_secs(7),
             repeat: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What a gateway carries for others. libp2p's own limits (128 KiB and two minutes a
+/// circuit) suit hole punching only, and would cut every real task.
+#[derive(Clone, Copy, Debug)]
+pub struct Relay {
+    pub max_reservations: usize,
+    pub max_reservations_per_peer: usize,
+    pub reservation: Duration,
+    pub max_circuits: usize,
+    pub max_circuits_per_peer: usize,
+    pub max_circuit: Duration,
+    /// 0: as many as there are.
+    pub max_circuit_bytes: u64,
+}
+
+impl Default for Relay {
+    fn default() -> Self {
+        Relay {
+            max_reservations: 4096,
+            max_reservations_per_peer: 4,
+            reservation: Duration::from_secs(3600),
+            max_circuits: 4096,
+            max_circuits_per_peer: 256,
+            max_circuit: Duration::from_secs(7 * 24 * 3600),
+            max_circuit_bytes: 0,
         }
     }
 }
@@ -94,6 +126,23 @@ pub struct Settings {
     pub max_known_peers: usize,
     /// …and how many of each.
     pub max_addresses_per_peer: usize,
+    /// This node serves others: it passes their circuits on and tells them whether they can
+    /// be reached. It must itself be reachable where it listens.
+    pub gateway: bool,
+    pub relay: Relay,
+    /// Direct connections are tried for where a relayed one stands.
+    pub hole_punching: bool,
+    /// Looks for peers on the local network.
+    pub mdns: bool,
+    pub patience: Patience,
+    /// For how long a peer stays out that was cut off.
+    pub ban: Duration,
+    /// Above so many connected peers those that nobody needs are disconnected…
+    pub high_water: usize,
+    /// …until so many are left,
+    pub low_water: usize,
+    /// …but none that came so recently.
+    pub grace: Duration,
     /// How often what is due is looked for: publications, expiry, trimming.
     pub tick: Duration,
 }
@@ -136,6 +185,20 @@ impl Default for Settings {
             enough_answers: 3,
             max_known_peers: 16_384,
             max_addresses_per_peer: 10,
+            gateway: false,
+            relay: Relay::default(),
+            hole_punching: true,
+            mdns: false,
+            patience: Patience {
+                messages_per_second: 300,
+                burst: 3000,
+                max_strikes: 10,
+                strike_forgotten: Duration::from_secs(10),
+            },
+            ban: Duration::from_secs(600),
+            high_water: 200,
+            low_water: 150,
+            grace: Duration::from_secs(20),
             tick: Duration::from_secs(1),
         }
     }

@@ -5,7 +5,9 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{DEADLINE, Owner, ROLES, StrangerEvent, WORK, patient, quick, raw, raw_stream};
+use common::{
+    DEADLINE, Owner, ROLES, StrangerEvent, WORK, open_transport, patient, quick, raw, raw_stream,
+};
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use libp2p::{
     Multiaddr, StreamProtocol, Swarm, identify,
@@ -14,7 +16,7 @@ use libp2p::{
 };
 use mycel_node::{
     event::Event, failure::DialFailure, gate::HELLO_PROTOCOL, settings::Settings,
-    streams::behaviour::StreamEvent, transport,
+    streams::behaviour::StreamEvent,
 };
 
 const HELLO: StreamProtocol = StreamProtocol::new(HELLO_PROTOCOL);
@@ -182,7 +184,7 @@ async fn a_stalled_hello_is_cut_off() {
     let member = owner.member();
     let address = member.listen().await;
     let key = Keypair::generate_ed25519();
-    let transport = transport::build(&key, None, Duration::from_secs(10)).unwrap();
+    let (transport, _) = open_transport(&key, None);
     let peer = key.public().to_peer_id();
     let mut silent = Swarm::new(transport, dummy::Behaviour, peer, patient());
     silent.dial(address.parse::<Multiaddr>().unwrap()).unwrap();
@@ -221,7 +223,7 @@ async fn dials_fail_in_different_ways() {
     let address = format!("/ip4/127.0.0.1/tcp/{}", mute.local_addr().unwrap().port());
     let silent = node.dial(&address).await.unwrap_err();
     assert_eq!(silent.0, DialFailure::Silent, "{}", silent.1);
-    let unknown = node.dial("/ip4/127.0.0.1/udp/1/quic-v1").await.unwrap_err();
+    let unknown = node.dial("/ip4/127.0.0.1/sctp/1").await.unwrap_err();
     assert_eq!(unknown.0, DialFailure::Other, "{}", unknown.1);
     let own = node.listen().await;
     let itself = node.dial(&own).await.unwrap_err();

@@ -8,7 +8,7 @@ use std::{
 
 use mycel_node::{
     clock, identity as keys,
-    libp2p::{Multiaddr, StreamProtocol},
+    libp2p::{Multiaddr, StreamProtocol, multiaddr::Protocol as Part},
     node::{Command, Node as NodeHandle, Start},
     queue::{Bounds, EventQueue},
     settings::{Liveness, Protocol, Settings},
@@ -35,13 +35,14 @@ pub struct Node {
     objects: Mutex<Objects>,
 }
 
-/// A protocol as Python passes it: name, longest frame, heartbeats, write and read limit.
-type ProtocolArguments = (String, usize, bool, usize, usize);
+/// A protocol as Python passes it: name, longest frame, heartbeats, write and read limit,
+/// whether its frames are counted.
+type ProtocolArguments = (String, usize, bool, usize, usize, bool);
 
 #[pymethods]
 impl Node {
     /// `protocols`: (name, max_frame_bytes, heartbeats, write_high_bytes,
-    /// read_high_bytes) each; `liveness`: heartbeat, silence and repeat in seconds.
+    /// read_high_bytes, limited) each; `liveness`: heartbeat, silence and repeat in seconds.
     #[new]
     #[pyo3(signature = (*, secret, swarm_name, owner_public, token, protocols, liveness, settings))]
     #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
@@ -114,8 +115,19 @@ impl Node {
         self.send(Command::Dial { address: multiaddr(address)?, text: address.to_owned() })
     }
 
-    fn dial_peer(&self, peer: &str) -> PyResult<()> {
-        self.send(Command::DialPeer { peer: peer_id(peer)? })
+    fn dial_peer(&self, peer: &str, addresses: Vec<String>) -> PyResult<()> {
+        let addresses = addresses.iter().map(|text| multiaddr(text)).collect::<PyResult<_>>()?;
+        self.send(Command::DialPeer { peer: peer_id(peer)?, addresses })
+    }
+
+    /// `gateway` is an address that ends in `/p2p/<peer id>`.
+    fn reserve(&self, gateway: &str) -> PyResult<()> {
+        let address = multiaddr(gateway)?;
+        let Some(Part::P2p(peer)) = address.iter().last() else {
+            let error = format!("{gateway:?} does not end in the gateway's peer id");
+            return Err(InvalidAddress::new_err(error));
+        };
+        self.send(Command::Reserve { gateway: peer, address })
     }
 
     fn keep(&self, peer: &str, kept: bool) -> PyResult<()> {
@@ -237,12 +249,12 @@ fn protocol_name(name: String) -> PyResult<StreamProtocol> {
 }
 
 fn protocol(arguments: ProtocolArguments) -> PyResult<Protocol> {
-    let (name, max_frame_bytes, heartbeats, write_high_bytes, read_high_bytes) = arguments;
+    let (name, max_frame_bytes, heartbeats, write_high_bytes, read_high_bytes, limited) = arguments;
     if max_frame_bytes > MAX_DATA_BYTES {
         return Err(InvalidSetting::new_err(format!("{name}: frames that long cannot be sent")));
     }
     let name = protocol_name(name)?;
-    Ok(Protocol { name, max_frame_bytes, heartbeats, write_high_bytes, read_high_bytes })
+    Ok(Protocol { name, max_frame_bytes, heartbeats, write_high_bytes, read_high_bytes, limited })
 }
 
 fn seconds(name: &str, value: f64) -> PyResult<Duration> {
@@ -273,6 +285,22 @@ fn read_settings(options: &Bound<'_, PyDict>) -> PyResult<Settings> {
             "record_ttl_seconds" => s.record_ttl = time()?,
             "republish_seconds" => s.republish = time()?,
             "kademlia_replication" => s.kademlia_replication = value.extract()?,
+            "gateway" => s.gateway = value.extract()?,
+            "hole_punching" => s.hole_punching = value.extract()?,
+            "mdns" => s.mdns = value.extract()?,
+            "relay_max_reservations" => s.relay.max_reservations = value.extract()?,
+            "relay_max_circuits" => s.relay.max_circuits = value.extract()?,
+            "relay_max_circuits_per_peer" => s.relay.max_circuits_per_peer = value.extract()?,
+            "relay_max_circuit_seconds" => s.relay.max_circuit = time()?,
+            "relay_max_circuit_bytes" => s.relay.max_circuit_bytes = value.extract()?,
+            "relay_reservation_seconds" => s.relay.reservation = time()?,
+            "messages_per_second" => s.patience.messages_per_second = value.extract()?,
+            "message_burst" => s.patience.burst = value.extract()?,
+            "max_strikes" => s.patience.max_strikes = value.extract()?,
+            "ban_seconds" => s.ban = time()?,
+            "high_water" => s.high_water = value.extract()?,
+            "low_water" => s.low_water = value.extract()?,
+            "grace_seconds" => s.grace = time()?,
             "max_records" => s.max_records = value.extract()?,
             "max_providers" => s.max_providers = value.extract()?,
             "max_connections" => s.max_connections = value.extract()?,

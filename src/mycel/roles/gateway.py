@@ -34,7 +34,7 @@ async def _serve(program: Program) -> None:
         services=services,
         book=PeerBook(program.folder.path / "peers.json"),
     )
-    swarm = await program.start_swarm(node)
+    swarm = await program.start_swarm(node, gateway=True)
     try:
         node.start(swarm)
         program.ready(swarm.peer, swarm.addresses)

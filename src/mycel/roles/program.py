@@ -120,10 +120,10 @@ class Program:
     def end(self) -> None:
         self._ended.set()
 
-    async def start_swarm(self, listener: SwarmListener) -> Libp2pSwarm:
+    async def start_swarm(self, listener: SwarmListener, *, gateway: bool = False) -> Libp2pSwarm:
         """Joins libp2p with this node's identity, and listens."""
         from mycel._native import identity
-        from mycel.swarm.libp2p import Libp2pSwarm
+        from mycel.swarm.libp2p import Libp2pSettings, Libp2pSwarm
 
         owner = load_key(self.home.owner_key_path, "the owner's key")
         secret = load_or_create_key(self.folder.identity_path, "this node's identity")
@@ -136,6 +136,7 @@ class Program:
             protocols=PROTOCOLS,
             listen_addresses=self.configuration.swarm.listen,
             liveness=liveness_of(self.configuration),
+            settings=Libp2pSettings.for_gateway() if gateway else None,
         )
 
     def ready(self, peer: str, addresses: list[str], api: str = "") -> None:

@@ -24,6 +24,7 @@ streams then go the better way. Streams that stand stay where they are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, Protocol
 
@@ -60,6 +61,8 @@ class StreamProtocol(msgspec.Struct, frozen=True, kw_only=True):
     """Above this much unsent data `Stream.full` is true, until a quarter is left."""
     read_high_bytes: int = 32 << 20
     """The reader stops when Python has not taken this much."""
+    limited: bool = False
+    """Its frames count against what a peer may send in a second; who floods is cut off."""
 
 
 class Liveness(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,8 +138,13 @@ class SwarmFigures(msgspec.Struct, frozen=True, kw_only=True):
     gossip_duplicates: int = 0
     relay_reservations: int = 0
     relay_circuits: int = 0
-    """Now, that go through this node; see also `relay_circuits_total`."""
+    """Now, through this node…"""
     relay_circuits_total: int = 0
+    """…and since its start."""
+    relay_denied: dict[str, int] = {}
+    """By what was asked for: `reservation`, `circuit`."""
+    hole_punches: dict[str, int] = {}
+    """`succeeded`, `failed`."""
     dropped_notices: int = 0
     """Gossip, round trips and refusals that this node was too slow to take."""
 
@@ -238,16 +246,24 @@ class Swarm(Protocol):
     def peer(self) -> PeerId: ...
     @property
     def addresses(self) -> list[str]:
-        """Where this node listens, each ending in `/p2p/<peer id>`."""
+        """Where this node can be dialled, each ending in `/p2p/<peer id>`; those through a
+        relay last."""
         ...
 
     def dial(self, address: str) -> None:
         """`address` is a multiaddr that may end in `/p2p/<peer id>`."""
         ...
 
-    def dial_peer(self, peer: PeerId) -> None:
-        """At the addresses that are known, else looked for in the DHT. Ends in
-        `dial_succeeded` or `dial_failed` with the address `/p2p/<peer id>`."""
+    def dial_peer(self, peer: PeerId, addresses: Sequence[str] = ()) -> None:
+        """At these addresses and those that are known, else looked for in the DHT; direct
+        ones before those through a relay. Ends in `dial_succeeded` or `dial_failed` with
+        the address `/p2p/<peer id>`. Raises `InvalidAddress`."""
+        ...
+
+    def reserve(self, gateway: str) -> None:
+        """Lets others reach this node through the gateway at this address, which ends in
+        `/p2p/<peer id>`; `reservation` tells. While it is held, `addresses` has a way
+        through the gateway, after the direct ones. Raises `InvalidAddress`."""
         ...
 
     def keep(self, peer: PeerId, kept: bool) -> None:

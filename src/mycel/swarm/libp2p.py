@@ -87,15 +87,54 @@ class Libp2pSettings(msgspec.Struct, frozen=True, kw_only=True):
     """…and how often it is published again."""
     kademlia_replication: int = 10
     """Six did not find everything after losses in a swarm of 300, ten did."""
+    gateway: bool = False
+    """This node serves others: it passes their circuits on, and tells them whether they can
+    be reached. It must itself be reachable where it listens."""
+    hole_punching: bool = True
+    """Direct connections are tried for where a relayed one stands."""
+    mdns: bool = False
+    """Looks for peers on the local network."""
+    relay_max_reservations: int = 4096
+    relay_reservation_seconds: float = 3600.0
+    """Each is renewed by its holder before it ends."""
+    relay_max_circuits: int = 4096
+    relay_max_circuits_per_peer: int = 256
+    relay_max_circuit_seconds: float = 7 * 24 * 3600.0
+    relay_max_circuit_bytes: int = 0
+    """0: as many as there are."""
     max_records: int = 16_384
     max_providers: int = 131_072
     """Kept for others at most."""
     max_connections: int = 1024
     """Far above what a node works with: to hit it costs both sides a handshake."""
+    high_water: int = 200
+    """Above so many peers those that nobody needs are disconnected…"""
+    low_water: int = 150
+    """…until so many are left,"""
+    grace_seconds: float = 20.0
+    """…but none that came so recently."""
+    messages_per_second: int = 300
+    """What a peer may send of gossip, DHT requests, new streams and counted frames…"""
+    message_burst: int = 3000
+    """…with so many at once. Who sends more is cut off,"""
+    max_strikes: int = 10
+    """…as is who sends so much that is forged or malformed in a short time."""
+    ban_seconds: float = 600.0
+    """For how long a peer stays out that was cut off."""
     max_pending_incoming: int = 256
     """Connections that have not passed the hello yet…"""
     max_pending_incoming_per_address: int = 64
     """…and how many of them may come from one IP address."""
+
+    @classmethod
+    def for_gateway(cls) -> Libp2pSettings:
+        """A gateway is there to be connected to."""
+        return cls(gateway=True, high_water=3000, low_water=2500, max_connections=8192)
+
+
+def is_relayed(address: str) -> bool:
+    """Whether the address leads through a relay."""
+    return "/p2p-circuit" in address
 
 
 class Libp2pSwarm:
@@ -147,7 +186,14 @@ class Libp2pSwarm:
             owner_public=owner_public,
             token=token,
             protocols=[
-                (p.name, p.max_frame_bytes, p.heartbeats, p.write_high_bytes, p.read_high_bytes)
+                (
+                    p.name,
+                    p.max_frame_bytes,
+                    p.heartbeats,
+                    p.write_high_bytes,
+                    p.read_high_bytes,
+                    p.limited,
+                )
                 for p in protocols
             ],
             liveness=(
@@ -198,8 +244,11 @@ class Libp2pSwarm:
     def dial(self, address: str) -> None:
         self._native.dial(address)
 
-    def dial_peer(self, peer: PeerId) -> None:
-        self._native.dial_peer(peer)
+    def dial_peer(self, peer: PeerId, addresses: Sequence[str] = ()) -> None:
+        self._native.dial_peer(peer, list(addresses))
+
+    def reserve(self, gateway: str) -> None:
+        self._native.reserve(gateway)
 
     def keep(self, peer: PeerId, kept: bool) -> None:
         self._native.keep(peer, kept)
@@ -313,9 +362,16 @@ class Libp2pSwarm:
         }
         return [table[kind] for kind in sorted(_Kind)]
 
+    def _named(self, address: str) -> str:
+        """Addresses through a relay end in the peer id already."""
+        suffix = f"/p2p/{self._peer}"
+        return address if address.endswith(suffix) else address + suffix
+
     def _on_listening(self, number: int | None, address: str) -> None:
-        address = f"{address}/p2p/{self._peer}"
-        self._addresses.append(address)
+        address = self._named(address)
+        if address not in self._addresses:
+            self._addresses.append(address)
+            self._addresses.sort(key=is_relayed)
         future = None if number is None else self._listens.pop(number, None)
         if future is not None and not future.done():
             future.set_result(address)
@@ -326,7 +382,7 @@ class Libp2pSwarm:
             future.set_exception(AddressInUse(error) if in_use else ListenFailed(error))
 
     def _on_not_listening(self, address: str) -> None:
-        address = f"{address}/p2p/{self._peer}"
+        address = self._named(address)
         if address in self._addresses:
             self._addresses.remove(address)
 

@@ -190,10 +190,8 @@ class MemoryNetwork:
         )
 
     def dial(self, node: MemorySwarm, address: str) -> None:
+        target = self.peer_at(address)
         parts = address.split("/")
-        if len(parts) not in (3, 5) or parts[:2] != ["", "memory"] or not parts[2]:
-            raise InvalidAddress(f"{address!r} is no address of this network")
-        target = PeerId(parts[2])
         expected = PeerId(parts[4]) if len(parts) == 5 else target
         node.later(
             lambda: self._answer_dial(node, address, target, expected),
@@ -311,6 +309,16 @@ class MemoryNetwork:
         self.dht.node_ended(node.peer)
 
     # Small things.
+
+    def peer_at(self, address: str) -> PeerId:
+        parts = address.split("/")
+        if len(parts) not in (3, 5) or parts[:2] != ["", "memory"] or not parts[2]:
+            raise InvalidAddress(f"{address!r} is no address of this network")
+        return PeerId(parts[2])
+
+    def roles_of(self, peer: PeerId) -> frozenset[str]:
+        node = self._nodes.get(peer)
+        return frozenset() if node is None else node.roles
 
     def delay(self) -> float:
         if self.is_instant:

@@ -46,6 +46,7 @@ class MemorySwarm:
         self.topics: dict[str, None] = {}
         self.ends: dict[PeerId, ConnectionEnd] = {}
         self._provided: set[bytes] = set()
+        self._gateways: set[PeerId] = set()
         self._dials: Counter[str] = Counter()
         self._gossip: Counter[str] = Counter()
         self._peer = peer
@@ -65,9 +66,25 @@ class MemorySwarm:
         self._check_alive()
         self.network.dial(self, address)
 
-    def dial_peer(self, peer: PeerId) -> None:
+    def dial_peer(self, peer: PeerId, addresses: Sequence[str] = ()) -> None:
         self._check_alive()
+        for address in addresses:
+            self.network.peer_at(address)
         self.network.dial_peer(self, peer)
+
+    def reserve(self, gateway: str) -> None:
+        """Everybody reaches everybody here, so it is only remembered while both live."""
+        self._check_alive()
+        peer = self.network.peer_at(gateway)
+
+        def answer() -> None:
+            held = peer in self.ends and "gateway" in self.network.roles_of(peer)
+            if held:
+                self._gateways.add(peer)
+            error = "" if held else "the peer is no gateway, or not connected"
+            self.listener.reservation(peer, held, error)
+
+        self.later(answer, self.network.delay())
 
     def keep(self, peer: PeerId, kept: bool) -> None:
         """Nobody is trimmed here."""
@@ -179,6 +196,9 @@ class MemorySwarm:
     def end_gone(self, end: ConnectionEnd) -> None:
         if self.ends.get(end.peer) is end:
             del self.ends[end.peer]
+        if end.peer in self._gateways:
+            self._gateways.remove(end.peer)
+            self.listener.reservation(end.peer, False, "the connection was lost")
 
     def later(self, callback: Callable[[], None], seconds: float = 0.0) -> None:
         """Runs it on this node when the time has come; a frozen node does so when it thaws,

@@ -35,6 +35,20 @@ pub enum RecordError {
     Full,
 }
 
+impl RecordError {
+    /// Whether no honest node sends such a record. One that has just expired, or is not the
+    /// newest any more, may come from anybody.
+    pub fn is_forgery(self) -> bool {
+        match self {
+            RecordError::Key
+            | RecordError::TooLong
+            | RecordError::Malformed
+            | RecordError::Signature => true,
+            RecordError::Expiry | RecordError::Outdated | RecordError::Full => false,
+        }
+    }
+}
+
 /// What the rules of one swarm make of a record.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {

@@ -6,16 +6,14 @@ use libp2p::{
     Multiaddr, PeerId, TransportError,
     gossipsub::IdentTopic,
     multiaddr,
-    swarm::{
-        DialError,
-        dial_opts::{DialOpts, PeerCondition},
-    },
+    swarm::{DialError, dial_opts::DialOpts},
 };
 
 use super::Driver;
 use crate::{
     event::Event,
     failure::{self, DialFailure, chain},
+    gossip,
     node::Command,
 };
 
@@ -33,7 +31,7 @@ impl Driver {
             Command::OpenStream { peer, protocol } => {
                 self.queue.push(Event::StreamFailed { peer, protocol, error });
             }
-            Command::DialPeer { peer } => {
+            Command::DialPeer { peer, .. } => {
                 let address = format!("/p2p/{peer}");
                 self.queue.push(Event::DialFailed { address, failure: DialFailure::Other, error });
             }
@@ -42,6 +40,9 @@ impl Driver {
             }
             Command::GetRecord { query, .. } => {
                 self.queue.push(Event::RecordFound { query, record: None });
+            }
+            Command::Reserve { gateway, .. } => {
+                self.queue.push(Event::Reservation { gateway, held: false, error });
             }
             Command::Disconnect { .. }
             | Command::Keep { .. }
@@ -63,8 +64,7 @@ impl Driver {
                 self.swarm.behaviour_mut().streams.open(peer, protocol);
             }
             Command::Subscribe { topic } => {
-                // Fails only for a filter, and there is none.
-                let _ = self.swarm.behaviour_mut().gossip.subscribe(&IdentTopic::new(topic));
+                gossip::subscribe(&mut self.swarm.behaviour_mut().gossip, topic);
             }
             Command::Publish { topic, data } => {
                 let sealed = self.validator.seal(&topic, &data);
@@ -72,7 +72,8 @@ impl Driver {
                 let _ = self.swarm.behaviour_mut().gossip.publish(IdentTopic::new(topic), sealed);
                 self.figures.count("gossip_published");
             }
-            Command::DialPeer { peer } => self.dial_peer(peer),
+            Command::DialPeer { peer, addresses } => self.dial_peer(peer, addresses),
+            Command::Reserve { gateway, address } => self.reserve(gateway, address),
             Command::Keep { peer, kept } => {
                 match kept {
                     true => self.kept.insert(peer),
@@ -128,39 +129,12 @@ impl Driver {
         {
             return self.queue.push(Event::DialSucceeded { address: text, peer });
         }
-        let dial = DialOpts::unknown_peer_id().address(address).allocate_new_port().build();
+        // Over QUIC our own port is used, so that others can send to where it was seen. Over
+        // TCP not: of two who dial each other so at once, neither would be the listener.
+        let quic = address.iter().any(|part| part == multiaddr::Protocol::QuicV1);
+        let dial = DialOpts::unknown_peer_id().address(address);
+        let dial = if quic { dial.build() } else { dial.allocate_new_port().build() };
         self.start_dial(dial, text);
-    }
-
-    fn dial_peer(&mut self, peer: PeerId) {
-        let address = format!("/p2p/{peer}");
-        if self.peers.is_connected(&peer) {
-            self.queue.push(Event::DialSucceeded { address, peer });
-        } else if self.addresses.get(&peer).next().is_some() {
-            self.dial_known(peer);
-        } else if self.sought.insert(peer)
-            && !self.dht.locate(&mut self.swarm.behaviour_mut().kademlia, peer)
-        {
-            self.located(peer);
-        }
-    }
-
-    /// The search for a peer's addresses has ended.
-    pub(super) fn located(&mut self, peer: PeerId) {
-        if self.sought.remove(&peer) {
-            self.dial_known(peer);
-        }
-    }
-
-    fn dial_known(&mut self, peer: PeerId) {
-        let addresses: Vec<Multiaddr> = self.addresses.get(&peer).collect();
-        let dial = DialOpts::peer_id(peer)
-            .condition(PeerCondition::Always)
-            .addresses(addresses)
-            .extend_addresses_through_behaviour()
-            .allocate_new_port()
-            .build();
-        self.start_dial(dial, format!("/p2p/{peer}"));
     }
 
     fn start_dial(&mut self, dial: DialOpts, text: String) {

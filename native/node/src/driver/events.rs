@@ -1,17 +1,17 @@
 //! What the swarm tells.
 
 use libp2p::{
-    Multiaddr, PeerId,
+    Multiaddr, PeerId, autonat,
     core::Endpoint,
     gossipsub::{self, MessageAcceptance},
-    identify, kad, ping,
+    identify, kad, mdns, ping,
     swarm::{ConnectionId, DialError, NetworkBehaviour, SwarmEvent},
 };
 
 use super::Driver;
 use crate::{
     behaviour::BehaviourEvent,
-    clock, dht,
+    clock, conduct, dht,
     event::Event,
     failure::{self, chain},
     gossip::Fault,
@@ -28,14 +28,16 @@ impl Driver {
             SwarmEvent::Behaviour(event) => self.behaviour_event(event),
             SwarmEvent::NewListenAddr { listener_id, address } => {
                 let listen = self.listens.remove(&listener_id);
+                self.listening(&address);
                 self.queue.push(Event::Listening { listen, address: address.to_string() });
             }
             SwarmEvent::ExpiredListenAddr { address, .. } => {
                 self.queue.push(Event::NotListening { address: address.to_string() });
             }
             SwarmEvent::ListenerClosed { listener_id, addresses, reason } => {
+                let error = reason.err().map_or("closed".into(), |error| chain(&error));
+                self.reservation_ended(listener_id, &error);
                 if let Some(listen) = self.listens.remove(&listener_id) {
-                    let error = reason.err().map_or("closed".into(), |error| chain(&error));
                     self.queue.push(Event::ListenFailed { listen, in_use: false, error });
                 }
                 for address in addresses {
@@ -48,6 +50,7 @@ impl Driver {
                     self.addresses.add(peer_id, endpoint.get_remote_address().clone());
                 }
                 self.peers.connection_established(peer_id, path, self.gate.roles_of(&peer_id));
+                self.approach_succeeded(connection_id, peer_id);
                 if let Some(address) = self.dials.remove(&connection_id) {
                     self.figures.count_by("dials", "succeeded");
                     self.queue.push(Event::DialSucceeded { address, peer: peer_id });
@@ -67,6 +70,7 @@ impl Driver {
             }
             SwarmEvent::OutgoingConnectionError { connection_id, error, peer_id } => {
                 self.forget_addresses(peer_id, &error);
+                self.approach_failed(connection_id, &error);
                 if let Some(address) = self.dials.remove(&connection_id) {
                     self.dial_failed(address, &error);
                 }
@@ -75,6 +79,14 @@ impl Driver {
                 let address = send_back_addr.to_string();
                 self.figures.count_by("refusals", failure::refusal_kind(&error));
                 self.queue.push(Event::Refused { address, error: chain(&error) });
+            }
+            SwarmEvent::ExternalAddrConfirmed { address } => {
+                self.reach.confirmed(&address);
+                self.reach_changed();
+            }
+            SwarmEvent::ExternalAddrExpired { address } => {
+                self.reach.expired(&address);
+                self.reach_changed();
             }
             SwarmEvent::NewExternalAddrOfPeer { peer_id, address } => {
                 self.addresses.add(peer_id, address);
@@ -105,6 +117,17 @@ impl Driver {
                 message_id,
                 message,
             }) => self.gossip_message(propagation_source, &message_id, message),
+            BehaviourEvent::RelayClient(event) => self.relay_client_event(event),
+            BehaviourEvent::Relay(event) => self.relay_event(event),
+            BehaviourEvent::HolePunching(event) => {
+                let outcome = if event.result.is_ok() { "succeeded" } else { "failed" };
+                self.figures.count_by("hole_punches", outcome);
+            }
+            BehaviourEvent::Reachability(autonat::v2::client::Event { result: Err(_), .. }) => {
+                self.reach.test_failed();
+                self.reach_changed();
+            }
+            BehaviourEvent::Mdns(mdns::Event::Discovered(found)) => self.found_nearby(found),
             _ => {}
         }
     }
@@ -137,6 +160,8 @@ impl Driver {
         let software = info.agent_version.chars().take(LONGEST_SOFTWARE).collect();
         self.facts.change(&peer, |facts| facts.software = software);
         let addresses = info.listen_addrs.into_iter().take(self.settings.max_addresses_per_peer);
+        self.reach.observed(&info.observed_addr);
+        self.reach_changed();
         let in_dht = info.protocols.contains(&dht::PROTOCOL);
         for address in addresses {
             self.addresses.add(peer, address.clone());
@@ -161,11 +186,16 @@ impl Driver {
         id: &gossipsub::MessageId,
         message: gossipsub::Message,
     ) {
-        let checked = self.validator.check(message.topic.as_str(), &message.data);
+        let mut checked = self.validator.check(message.topic.as_str(), &message.data);
+        if let Ok((author, _)) = &checked
+            && (self.swarm.behaviour().bans.is_banned(author) || !self.conduct.spend(*author, 1))
+        {
+            checked = Err(Fault::Unwanted);
+        }
         let acceptance = match &checked {
             Ok(_) => MessageAcceptance::Accept,
             Err(Fault::Forged) => MessageAcceptance::Reject,
-            Err(Fault::Untimely | Fault::Repeated) => MessageAcceptance::Ignore,
+            Err(Fault::Untimely | Fault::Repeated | Fault::Unwanted) => MessageAcceptance::Ignore,
         };
         let gossip = &mut self.swarm.behaviour_mut().gossip;
         gossip.report_message_validation_result(id, &from, acceptance);
@@ -176,7 +206,12 @@ impl Driver {
                 let topic = message.topic.into_string();
                 self.queue.push(Event::Gossip { topic, source, data });
             }
-            Err(_) => self.figures.count("gossip_invalid"),
+            Err(fault) => {
+                self.figures.count("gossip_invalid");
+                if fault == Fault::Forged {
+                    self.conduct.strike(from, conduct::FORGED_GOSSIP);
+                }
+            }
         }
     }
 
@@ -189,14 +224,23 @@ impl Driver {
                 request: kad::InboundRequest::PutRecord { source, record: Some(record), .. },
             } => {
                 self.facts.heard(&source);
+                if !self.conduct.spend(source, 1) {
+                    return;
+                }
                 let store = self.swarm.behaviour_mut().kademlia.store_mut();
                 if let Err(error) = store.accept(record, clock::wall_milliseconds()) {
                     self.figures.dht_refused(error);
+                    if error.is_forgery() {
+                        self.conduct.strike(source, conduct::FORGED_RECORD);
+                    }
                 }
             }
             kad::Event::InboundRequest {
                 request: kad::InboundRequest::AddProvider { record: Some(record) },
             } => {
+                if !self.conduct.spend(record.provider, 1) {
+                    return;
+                }
                 let store = self.swarm.behaviour_mut().kademlia.store_mut();
                 if let Err(error) = store.accept_provider(record) {
                     self.figures.dht_refused(error);

@@ -1,13 +1,16 @@
 //! One task per node owns the swarm: it takes commands and yields events.
 
+mod approach;
 mod commands;
 mod events;
+mod reaching;
+mod trimming;
 
 use std::{
     collections::{HashMap, HashSet},
     num::NonZeroUsize,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures::StreamExt;
@@ -22,8 +25,10 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
+use self::approach::Approach;
 use crate::{
     behaviour::Behaviour,
+    conduct::{Conduct, Offence},
     dht::Dht,
     envelope::Signer,
     event::Event,
@@ -35,6 +40,7 @@ use crate::{
     node::Command,
     peers::Peers,
     queue::EventQueue,
+    reach::Reach,
     settings::{Liveness, Protocol, Settings},
     transport,
 };
@@ -51,9 +57,10 @@ pub fn swarm(
     figures: &Figures,
     settings: &Settings,
 ) -> Result<Swarm<Behaviour>, String> {
-    let transport =
-        transport::build(key, gate, settings.connect_timeout).map_err(|error| error.to_string())?;
-    let behaviour = Behaviour::new(key, swarm_name, protocols, figures, settings)?;
+    let (transport, relay_client) =
+        transport::build(key, gate, settings.connect_timeout, figures.meter.clone())
+            .map_err(|error| error.to_string())?;
+    let behaviour = Behaviour::new(key, relay_client, swarm_name, protocols, figures, settings)?;
     let config = swarm::Config::with_tokio_executor()
         .with_idle_connection_timeout(NEVER)
         .with_max_negotiating_inbound_streams(256)
@@ -81,11 +88,21 @@ pub struct Driver {
     /// Where peers can be dialled, as they or others say.
     addresses: PeerAddresses,
     listens: HashMap<ListenerId, u64>,
+    /// Gateways through which this node listens, or wants to.
+    reservations: HashMap<ListenerId, PeerId>,
+    reach: Reach,
     dials: HashMap<ConnectionId, String>,
-    /// Peers that shall be dialled once their addresses are known.
-    sought: HashSet<PeerId>,
+    /// Peers that are dialled at whatever addresses are known, or will be.
+    approaches: HashMap<PeerId, Approach>,
+    approaching: HashMap<ConnectionId, PeerId>,
     /// Peers that are never disconnected to save resources.
     kept: HashSet<PeerId>,
+    /// Peers that others reach through this node.
+    served: HashSet<PeerId>,
+    /// Peers that reach others through this node, with how many circuits each.
+    carried: HashMap<PeerId, usize>,
+    conduct: Arc<Conduct>,
+    offences: mpsc::Receiver<Offence>,
     failed_pings: HashMap<ConnectionId, u32>,
     /// Why we close a connection, since the swarm gives no cause for what we do ourselves.
     own_causes: HashMap<ConnectionId, &'static str>,
@@ -103,6 +120,7 @@ impl Driver {
         settings: Settings,
     ) -> Driver {
         let Shared { figures, facts } = shared;
+        let (conduct, offences) = Conduct::new(settings.patience, settings.max_known_peers);
         let max_streams = settings.max_streams_per_peer;
         let known_peers = NonZeroUsize::new(settings.max_known_peers).unwrap_or(NonZeroUsize::MIN);
         Driver {
@@ -112,6 +130,7 @@ impl Driver {
                 queue.clone(),
                 facts.clone(),
                 figures.clone(),
+                conduct.clone(),
                 protocols,
                 liveness,
                 max_streams,
@@ -124,9 +143,16 @@ impl Driver {
             figures,
             facts,
             listens: HashMap::new(),
+            reservations: HashMap::new(),
+            reach: Reach::default(),
             dials: HashMap::new(),
-            sought: HashSet::new(),
+            approaches: HashMap::new(),
+            approaching: HashMap::new(),
             kept: HashSet::new(),
+            served: HashSet::new(),
+            carried: HashMap::new(),
+            conduct,
+            offences,
             failed_pings: HashMap::new(),
             own_causes: HashMap::new(),
         }
@@ -152,6 +178,8 @@ impl Driver {
                 () = self.peers.stream_ended() => {}
                 _ = sweep.tick() => self.sweep(),
                 _ = tick.tick() => self.tick(),
+                peer = Driver::approach_due(&self.approaches) => self.proceed(peer),
+                Some(offence) = self.offences.recv() => self.cut_off(offence),
                 () = stop.notified() => break,
             }
         }
@@ -185,8 +213,8 @@ impl Driver {
         let _ = tokio::time::timeout(timeout, flush).await;
         self.dht.abandon();
         self.peers.end_all("this node stopped");
-        let sought = self.sought.drain().map(|peer| format!("/p2p/{peer}"));
-        for address in self.dials.drain().map(|(_, address)| address).chain(sought) {
+        self.abandon_approaches();
+        for (_, address) in self.dials.drain() {
             let error = "the node stopped".into();
             self.queue.push(Event::DialFailed { address, failure: DialFailure::Other, error });
         }
@@ -202,5 +230,8 @@ impl Driver {
     fn tick(&mut self) {
         self.dht.tick(&mut self.swarm.behaviour_mut().kademlia);
         self.validator.forget();
+        self.conduct.tick();
+        self.swarm.behaviour_mut().bans.forget(Instant::now());
+        self.trim();
     }
 }

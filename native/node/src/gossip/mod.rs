@@ -1,5 +1,6 @@
 //! Gossip with a signature of our own, checked once, before a message is passed on.
 
+mod score;
 mod window;
 
 use std::{
@@ -13,8 +14,8 @@ use std::{
 use libp2p::{
     PeerId,
     gossipsub::{
-        self, AllowAllSubscriptionFilter, DataTransform, MaxCountSubscriptionFilter, Message,
-        MessageAuthenticity, MessageId, RawMessage, TopicHash, ValidationMode,
+        self, AllowAllSubscriptionFilter, DataTransform, IdentTopic, MaxCountSubscriptionFilter,
+        Message, MessageAuthenticity, MessageId, RawMessage, TopicHash, ValidationMode,
     },
 };
 
@@ -70,13 +71,22 @@ pub fn behaviour(s: &Settings, copies: CountCopies) -> Result<Behaviour, String>
         max_subscribed_topics: s.max_topics_per_peer,
         max_subscriptions_per_request: s.max_topics_per_peer,
     };
-    gossipsub::Behaviour::new_with_subscription_filter_and_transform(
+    let mut gossip = gossipsub::Behaviour::new_with_subscription_filter_and_transform(
         MessageAuthenticity::Anonymous,
         config,
         topics,
         copies,
     )
-    .map_err(str::to_owned)
+    .map_err(str::to_owned)?;
+    gossip.with_peer_score(score::peer(), score::thresholds())?;
+    Ok(gossip)
+}
+
+pub fn subscribe(gossip: &mut Behaviour, topic: String) {
+    let topic = IdentTopic::new(topic);
+    // Fails only for a filter, and what this node asks for is not filtered.
+    let _ = gossip.subscribe(&topic);
+    let _ = gossip.set_topic_params(topic, score::topic());
 }
 
 /// For how long a message can be good: from as far ahead as a clock may be, to as far behind.
@@ -103,6 +113,8 @@ pub enum Fault {
     Untimely,
     /// It came before.
     Repeated,
+    /// Its author is banned, or sends too much.
+    Unwanted,
 }
 
 pub struct Validator {

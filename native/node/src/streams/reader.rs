@@ -7,7 +7,7 @@ use futures::{AsyncRead, AsyncReadExt, FutureExt};
 use tokio::time::Instant;
 
 use super::{frame, stream::Stream};
-use crate::{clock, event::Event};
+use crate::{clock, conduct, event::Event};
 
 const CHUNK_BYTES: usize = 64 * 1024;
 /// A read stops to collect here and hands over what it has.
@@ -70,7 +70,13 @@ pub(super) async fn read_frames(
 /// Tells the whole frames in the buffer; true after the peer's goodbye.
 fn hand_over(stream: &Arc<Stream>, buffer: &mut Buffer) -> io::Result<bool> {
     let arrived_at = clock::boot_seconds();
-    let cut = frame::cut(&buffer.bytes[..buffer.filled], stream.protocol.max_frame_bytes)?;
+    let cut = frame::cut(&buffer.bytes[..buffer.filled], stream.protocol.max_frame_bytes)
+        .inspect_err(|_| {
+            stream.conduct.strike(stream.peer, conduct::MALFORMED_FRAME);
+        })?;
+    if stream.protocol.limited && !stream.conduct.spend(stream.peer, cut.frames.len()) {
+        return Err(io::Error::other("the peer sends too many messages"));
+    }
     if let Some(peer_clock) = cut.heartbeat {
         stream.tell(Event::Heartbeat { stream: stream.clone(), peer_clock, arrived_at });
     }

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use super::{frame, reader, writer};
 use crate::{
+    conduct::Conduct,
     event::Event,
     facts::Heard,
     lock,
@@ -40,6 +41,7 @@ pub struct Stream {
     pub(super) liveness: Liveness,
     pub(super) queue: Arc<EventQueue>,
     pub(super) heard: Arc<Heard>,
+    pub(super) conduct: Arc<Conduct>,
     pub(super) outgoing: Mutex<Outgoing>,
     pub(super) written: Notify,
     full: AtomicBool,
@@ -70,6 +72,7 @@ impl Stream {
         liveness: Liveness,
         queue: Arc<EventQueue>,
         heard: Arc<Heard>,
+        conduct: Arc<Conduct>,
     ) -> Arc<Stream> {
         Arc::new(Stream {
             id: NEXT_ID.fetch_add(1, SeqCst),
@@ -78,6 +81,7 @@ impl Stream {
             liveness,
             queue,
             heard,
+            conduct,
             outgoing: Mutex::default(),
             written: Notify::new(),
             full: AtomicBool::new(false),

@@ -9,9 +9,11 @@ use std::{
 
 use futures::StreamExt;
 use libp2p::{
-    Multiaddr, PeerId, StreamProtocol, Swarm, identify,
+    Multiaddr, PeerId, StreamProtocol, Swarm,
+    core::transport::Boxed,
+    identify,
     identity::Keypair,
-    ping,
+    ping, relay,
     swarm::{self, NetworkBehaviour, SwarmEvent},
 };
 use mycel_node::{
@@ -35,6 +37,7 @@ pub const READ_HIGH_BYTES: usize = 1 << 20;
 pub const SWARM: &str = "test";
 pub const ROLES: u32 = 6;
 pub const LOOPBACK: &str = "/ip4/127.0.0.1/tcp/0";
+pub const QUIC: &str = "/ip4/127.0.0.1/udp/0/quic-v1";
 
 pub fn protocols() -> Vec<Protocol> {
     [(WORK, true), (QUIET, false)]
@@ -44,6 +47,7 @@ pub fn protocols() -> Vec<Protocol> {
             heartbeats,
             write_high_bytes: 256 * 1024,
             read_high_bytes: READ_HIGH_BYTES,
+            limited: !heartbeats,
         })
         .to_vec()
 }
@@ -122,9 +126,17 @@ pub fn raw(
     gate: Option<Arc<Gate>>,
     protocols: &[StreamProtocol],
 ) -> Swarm<streams::Behaviour> {
-    let transport = transport::build(key, gate, Duration::from_secs(10)).unwrap();
+    let (transport, _) = open_transport(key, gate);
     let behaviour = streams::Behaviour::new(protocols.to_vec(), Duration::from_secs(2));
     Swarm::new(transport, behaviour, key.public().to_peer_id(), patient())
+}
+
+/// The relay's client is needed only by who uses circuits.
+pub fn open_transport(
+    key: &Keypair,
+    gate: Option<Arc<Gate>>,
+) -> (Boxed<transport::Connection>, relay::client::Behaviour) {
+    transport::build(key, gate, Duration::from_secs(10), transport::Meter::default()).unwrap()
 }
 
 pub fn patient() -> swarm::Config {
@@ -162,6 +174,7 @@ pub async fn raw_stream(
 /// Plain libp2p that greets everybody, without the gate.
 #[derive(NetworkBehaviour)]
 pub struct Stranger {
+    pub relay_client: relay::client::Behaviour,
     pub identify: identify::Behaviour,
     pub ping: ping::Behaviour,
     pub streams: streams::Behaviour,
@@ -169,8 +182,9 @@ pub struct Stranger {
 
 pub fn stranger() -> Swarm<Stranger> {
     let key = Keypair::generate_ed25519();
-    let transport = transport::build(&key, None, Duration::from_secs(10)).unwrap();
+    let (transport, relay_client) = open_transport(&key, None);
     let behaviour = Stranger {
+        relay_client,
         identify: identify::Behaviour::new(identify::Config::new("x".into(), key.public())),
         ping: ping::Behaviour::new(ping::Config::new()),
         streams: streams::Behaviour::new(vec![WORK], Duration::from_secs(2)),
@@ -188,7 +202,11 @@ pub struct Member {
 
 impl Member {
     pub async fn listen(&self) -> String {
-        let address = self.try_listen(LOOPBACK).await.unwrap();
+        self.listen_on(LOOPBACK).await
+    }
+
+    pub async fn listen_on(&self, address: &str) -> String {
+        let address = self.try_listen(address).await.unwrap();
         format!("{address}/p2p/{}", self.peer)
     }
 

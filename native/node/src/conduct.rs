@@ -1,0 +1,192 @@
+//! Who behaves, and who has used up our patience.
+//!
+//! Each peer has a budget of messages that refills with time: gossip that it wrote, requests
+//! to the DHT, streams that it opens, frames on protocols that are limited. Whoever spends
+//! more floods. What no honest node ever sends (forged gossip, forged records, malformed
+//! frames) is a strike, and strikes are forgotten one by one.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use libp2p::PeerId;
+use tokio::sync::mpsc;
+
+use crate::lock;
+
+pub const FLOOD: &str = "flood";
+pub const FORGED_GOSSIP: &str = "forged_gossip";
+pub const FORGED_RECORD: &str = "forged_record";
+pub const MALFORMED_FRAME: &str = "malformed_frame";
+
+/// Reports that wait for the driver. More are dropped: those who send them go on, and are
+/// reported again.
+const MAX_REPORTS: usize = 256;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    pub messages_per_second: u32,
+    /// So many may come at once.
+    pub burst: u32,
+    /// So many strikes cut a peer off…
+    pub max_strikes: u32,
+    /// …and after this much time one of them is forgotten.
+    pub strike_forgotten: Duration,
+}
+
+#[derive(Debug)]
+struct Account {
+    budget: f64,
+    strikes: f64,
+    at: Instant,
+}
+
+/// What a peer has done, judged by one clock. `true` is the end of our patience.
+impl Account {
+    fn new(patience: &Patience, now: Instant) -> Account {
+        Account { budget: f64::from(patience.burst), strikes: 0.0, at: now }
+    }
+
+    fn settle(&mut self, patience: &Patience, now: Instant) {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.at = now;
+        let earned = passed * f64::from(patience.messages_per_second);
+        self.budget = (self.budget + earned).min(f64::from(patience.burst));
+        let forgotten = passed / patience.strike_forgotten.as_secs_f64().max(1e-3);
+        self.strikes = (self.strikes - forgotten).max(0.0);
+    }
+
+    fn spend(&mut self, patience: &Patience, messages: usize, now: Instant) -> bool {
+        self.settle(patience, now);
+        self.budget -= messages as f64;
+        self.budget < 0.0
+    }
+
+    fn strike(&mut self, patience: &Patience, now: Instant) -> bool {
+        self.settle(patience, now);
+        self.strikes += 1.0;
+        // Part of one has been forgotten since it came: it still counts.
+        self.strikes.ceil() >= f64::from(patience.max_strikes)
+    }
+
+    fn is_clean(&self, patience: &Patience) -> bool {
+        self.strikes <= 0.0 && self.budget >= f64::from(patience.burst)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offence {
+    pub peer: PeerId,
+    pub reason: &'static str,
+}
+
+/// Shared by the driver and the streams' tasks.
+pub struct Conduct {
+    patience: Patience,
+    max_accounts: usize,
+    accounts: Mutex<HashMap<PeerId, Account>>,
+    reports: mpsc::Sender<Offence>,
+}
+
+impl Conduct {
+    pub fn new(patience: Patience, max_accounts: usize) -> (Arc<Conduct>, mpsc::Receiver<Offence>) {
+        let (reports, offences) = mpsc::channel(MAX_REPORTS);
+        let accounts = Mutex::default();
+        (Arc::new(Conduct { patience, max_accounts, accounts, reports }), offences)
+    }
+
+    /// Counts messages of the peer; false once it floods.
+    pub fn spend(&self, peer: PeerId, messages: usize) -> bool {
+        self.judge(peer, FLOOD, |account, patience, now| account.spend(patience, messages, now))
+    }
+
+    /// Counts something that no honest node does; false once it is too much.
+    pub fn strike(&self, peer: PeerId, reason: &'static str) -> bool {
+        self.judge(peer, reason, Account::strike)
+    }
+
+    fn judge(
+        &self,
+        peer: PeerId,
+        reason: &'static str,
+        judge: impl FnOnce(&mut Account, &Patience, Instant) -> bool,
+    ) -> bool {
+        let now = Instant::now();
+        let mut accounts = lock(&self.accounts);
+        if accounts.len() >= self.max_accounts && !accounts.contains_key(&peer) {
+            self.forget_clean(&mut accounts, now);
+        }
+        let account = accounts.entry(peer).or_insert_with(|| Account::new(&self.patience, now));
+        let enough = judge(account, &self.patience, now);
+        if enough {
+            // It begins anew when it is let in again.
+            accounts.remove(&peer);
+            let _ = self.reports.try_send(Offence { peer, reason });
+        }
+        !enough
+    }
+
+    fn forget_clean(&self, accounts: &mut HashMap<PeerId, Account>, now: Instant) {
+        accounts.retain(|_, account| {
+            account.settle(&self.patience, now);
+            !account.is_clean(&self.patience)
+        });
+    }
+
+    pub fn tick(&self) {
+        self.forget_clean(&mut lock(&self.accounts), Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Patience = Patience {
+        messages_per_second: 10,
+        burst: 100,
+        max_strikes: 3,
+        strike_forgotten: Duration::from_secs(10),
+    };
+
+    #[test]
+    fn a_burst_passes_and_a_flood_does_not() {
+        let start = Instant::now();
+        let mut account = Account::new(&PATIENCE, start);
+        assert!(!account.spend(&PATIENCE, 100, start));
+        assert!(!account.spend(&PATIENCE, 10, start + Duration::from_secs(1)));
+        assert!(account.spend(&PATIENCE, 11, start + Duration::from_secs(2)));
+        let mut steady = Account::new(&PATIENCE, start);
+        for second in 0..1000 {
+            assert!(!steady.spend(&PATIENCE, 10, start + Duration::from_secs(second)));
+        }
+    }
+
+    #[test]
+    fn strikes_are_forgotten_with_time() {
+        let start = Instant::now();
+        let mut account = Account::new(&PATIENCE, start);
+        assert!(!account.strike(&PATIENCE, start));
+        assert!(!account.strike(&PATIENCE, start));
+        assert!(!account.strike(&PATIENCE, start + Duration::from_secs(10)));
+        assert!(!account.strike(&PATIENCE, start + Duration::from_secs(20)));
+        assert!(account.strike(&PATIENCE, start + Duration::from_secs(20)));
+    }
+
+    #[test]
+    fn each_is_judged_by_its_own_deeds_and_reported() {
+        let (conduct, mut offences) = Conduct::new(PATIENCE, 2);
+        let [good, bad] = [PeerId::random(), PeerId::random()];
+        assert!(conduct.spend(good, 50));
+        assert!(!conduct.spend(bad, 200));
+        assert_eq!(offences.try_recv(), Ok(Offence { peer: bad, reason: FLOOD }));
+        assert!(conduct.spend(good, 10));
+        for left in [true, true, false] {
+            assert_eq!(conduct.strike(bad, FORGED_GOSSIP), left);
+        }
+        assert_eq!(offences.try_recv(), Ok(Offence { peer: bad, reason: FORGED_GOSSIP }));
+        assert!(offences.try_recv().is_err());
+    }
+}
