@@ -260,7 +260,7 @@ async def test_members_meet_through_a_gateway_and_then_directly() -> None:
         assert "/p2p-circuit/" in circuit
         visitor.dial(circuit)
         await until(lambda: near.dialled)
-        assert near.relayed == {hidden.peer: True}
+        assert near.relayed[hidden.peer]
         [facts] = [facts for facts in visitor.peers() if facts.peer == hidden.peer]
         assert facts.relayed
         assert gateway.figures().relay_circuits == 1
