@@ -109,6 +109,7 @@ pub struct Driver {
 }
 
 impl Driver {
+    #[expect(clippy::too_many_arguments, reason = "the parts of a node, each named by its type")]
     pub fn new(
         swarm: Swarm<Behaviour>,
         gate: Arc<Gate>,
