@@ -7,9 +7,12 @@ scheduler as SIGHUP would change it.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import msgspec
 
 from mycel.config import Configuration, load
 from mycel.core.effects import Reply
@@ -20,7 +23,7 @@ from mycel.core.resources import Requirements
 from mycel.core.states import TaskState
 from mycel.core.views import SubmittedView, WorkerView
 from mycel.core.work import Retry, Work
-from mycel.roles.protocols import liveness_of
+from mycel.roles.protocols import liveness_of, ways_of
 from mycel.roles.scheduler import settings_of
 from mycel.swarm.memory import Faults, MemoryNetwork
 from tests.simulation.history import Execution, History
@@ -29,7 +32,17 @@ from tests.simulation.time import VirtualClock
 
 
 class Scene:
-    def __init__(self, folder: Path, settings: str = "", *, cores: tuple[float, ...] = (2.0,)):
+    """Worker n has the label `name = n`, `cores[n]` cores, and takes `pace[n]` times as long."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: str = "",
+        *,
+        cores: tuple[float, ...] = (2.0,),
+        pace: tuple[float, ...] = (),
+        local: int | None = None,
+    ) -> None:
         self._folder = folder
         self._random = Random(1)
         self.configuration = self._read(settings)
@@ -39,8 +52,9 @@ class Scene:
         self.network = MemoryNetwork(self.clock, self._random, quick)
         gateway = PeerId("gateway")
         addresses = (self.network.address_of(gateway),)
+        ways = ways_of(self.configuration)
         self.scheduler = SchedulerProcess(
-            self.clock, self.network, "scheduler", self._random, addresses, self.history
+            self.clock, self.network, "scheduler", self._random, addresses, self.history, ways
         )
         self.scheduler.settings = settings_of(self.configuration)
         self.scheduler.liveness = liveness_of(self.configuration)
@@ -55,16 +69,24 @@ class Scene:
                 self.history,
                 amount,
                 0.005,
-                self._behaviour,
+                partial(self._behaviour, pace[number] if pace else 1.0),
+                ways,
             )
             for number, amount in enumerate(cores)
         ]
+        for number, worker in enumerate(self.workers):
+            worker.capabilities = msgspec.structs.replace(
+                worker.capabilities, labels=(("name", str(number)),)
+            )
         self._answers: dict[RequestId, object] = {}
         self._request = 0
-        self._ways: dict[JobId, tuple[float, str]] = {}
+        self._ends: dict[JobId, tuple[float, str]] = {}
         GatewayProcess(self.clock, self.network, gateway, self._random).start()
-        for process in (self.scheduler, *self.workers):
-            process.start()
+        self.scheduler.start()
+        if local is not None:
+            self.scheduler.machine.state.local_workers.add(self.workers[local].peer)
+        for worker in self.workers:
+            worker.start()
         self.run(1.0)
 
     def _read(self, settings: str) -> Configuration:
@@ -83,8 +105,9 @@ class Scene:
 
     # Work
 
-    def _behaviour(self, job: JobId, index: int) -> tuple[float, str]:
-        return self._ways[job]
+    def _behaviour(self, pace: float, job: JobId, index: int) -> tuple[float, str]:
+        seconds, end = self._ends[job]
+        return seconds * pace, end
 
     def submit(
         self,
@@ -95,12 +118,16 @@ class Scene:
         end: str = "succeed",
         retry: Retry | None = None,
         timeout_seconds: float | None = None,
+        on: int | None = None,
     ) -> JobId:
+        """`on`: only that worker will do."""
         job = ulid(int(self.clock.now() * 1000), self._random.randbytes(10))
-        self._ways[job] = (seconds, end)
+        self._ends[job] = (seconds, end)
         specification = Specification(
             work=Work(driver="process", command=("true",), timeout_seconds=timeout_seconds),
-            requirements=Requirements(cpu_cores=cores),
+            requirements=Requirements(
+                cpu_cores=cores, labels=() if on is None else (("name", str(on)),)
+            ),
             retry=retry or Retry(),
         )
         answer = self.ask(
@@ -131,6 +158,14 @@ class Scene:
 
     def _replied(self, reply: Reply) -> None:
         self._answers[reply.request] = reply.answer
+
+    def places(self, count: int) -> list[int]:
+        """On which workers quick tasks run, each of a shape of its own, one after another."""
+        jobs = []
+        for number in range(count):
+            jobs.append(self.submit(0.2, cores=0.1 + number / 1000))
+            self.run(2.0)
+        return [int(self.executions(job)[0].worker.rpartition("-")[2]) for job in jobs]
 
     # Looking
 

@@ -31,6 +31,10 @@ def setting(name: str, value: str) -> str:
     return f"[{section}]\n{key} = {value}\n"
 
 
+def test_no_key_is_forgotten() -> None:
+    assert set(TESTS) | text.API_KEYS == set(text.keys())
+
+
 def test_the_excerpt_has_all_keys_of_the_document() -> None:
     assert text.keys() == text.keys_of(text.document())
 
@@ -69,6 +73,93 @@ def _(folder: Path) -> None:
     job = scene.submit(60.0)
     scene.run(90.0)
     assert scene.state(job) == "succeeded"
+
+
+# Selection
+
+
+def selecting(algorithm: str, more: str = "") -> str:
+    return f'[scheduler]\nselection_algorithm = "{algorithm}"\n[scheduler.load_balancing]\n{more}\n'
+
+
+@key("selection_algorithm")
+def _(folder: Path) -> None:
+    scene = Scene(folder, selecting("round-robin"), cores=(4.0, 4.0, 4.0), pace=(1.0, 1.0, 0.2))
+    scene.submit(500.0, on=0)
+    scene.run(1.0)
+    assert set(scene.places(6)) == {0, 1, 2}, "in turn, whatever the load"
+    scene.change(selecting("capability-based"))
+    assert 0 not in scene.places(6), "the least load first"
+    scene.change(selecting("performance-aware"))
+    assert scene.places(6) == [2] * 6, "the quickest"
+
+
+@key("load_balancing.strategy")
+def _(folder: Path) -> None:
+    """Among equals: nobody has a history yet."""
+    scene = Scene(
+        folder, selecting("performance-aware", 'strategy = "least-loaded"'), cores=(4.0, 4.0)
+    )
+    scene.submit(5000.0, on=0)
+    scene.run(1.0)
+    job = scene.submit(0.2, cores=0.7)
+    scene.run(1.0)
+    assert scene.executions(job)[0].worker == scene.workers[1].peer
+    scene = Scene(folder, selecting("performance-aware", 'strategy = "random"'), cores=(9.0, 9.0))
+    scene.submit(5000.0, on=0)
+    scene.run(1.0)
+    assert set(scene.places(12)) == {0, 1}
+
+
+@key("load_balancing.load_metric")
+def _(folder: Path) -> None:
+    for metric, place in {"task-count": 0, "cpu-usage": 1}.items():
+        changed = selecting("capability-based", f'load_metric = "{metric}"')
+        scene = Scene(folder, changed, cores=(4.0, 4.0))
+        scene.submit(500.0, on=0, cores=3.0)  # one task, three quarters of the cores
+        scene.submit(500.0, on=1, cores=0.5, count=2)  # two tasks, one quarter
+        scene.run(1.0)
+        assert set(scene.places(3)) == {place}, metric
+
+
+@key("load_balancing.prefer_local_workers")
+def _(folder: Path) -> None:
+    scene = Scene(folder, selecting("capability-based"), cores=(4.0, 4.0), local=1)
+    assert scene.places(3) == [1, 1, 1]
+    scene.change(selecting("capability-based", "prefer_local_workers = false"))
+    assert 0 in scene.places(6)
+
+
+@key("load_balancing.max_network_latency")
+def _(folder: Path) -> None:
+    scene = Scene(folder, "", cores=(4.0, 1.0))
+    scene.scheduler.node.round_trip(scene.workers[0].peer, 0.3)
+    scene.submit(500.0, on=1)
+    scene.run(1.0)
+    job = scene.submit(1.0, cores=0.75)
+    scene.run(5.0)
+    assert not scene.executions(job), "it waits for the near one"
+    scene.change(setting("load_balancing.max_network_latency", "400"))
+    scene.run(5.0)
+    assert scene.executions(job)[0].worker == scene.workers[0].peer
+
+
+@key("discovery_interval")
+def _(folder: Path) -> None:
+    for seconds, soon in {20: True, 300: False}.items():
+        changed = (
+            setting("discovery_interval", str(seconds)) + "[swarm.discovery]\ngossip = false\n"
+        )
+        scene = Scene(folder, changed, cores=(1.0, 4.0))
+        scene.workers[1].kill()
+        scene.run(100.0)
+        job = scene.submit(1.0, cores=3.0)
+        scene.run(1000.0)  # it looks for such a worker, and finds none
+        scene.workers[1].start()
+        scene.run(30.0)
+        assert bool(scene.executions(job)) is soon, seconds
+        scene.run(300.0)
+        assert scene.executions(job)
 
 
 # Retries

@@ -84,7 +84,7 @@ class Twins:
         )
         self.records: dict[str, Record] = {}
         self.requests = 0
-        self.last_turns: dict[Shape, int] = {}
+        self.last_turn = -1
 
     def come(self, key: str, has: Capabilities, linked: bool, local: bool) -> None:
         member = self.pool.put(key, has, linked=linked, local=local)
@@ -132,9 +132,7 @@ class Twins:
 
     def decide(self, shape: Shape, slots: int) -> None:
         """Both choose; what was chosen is asked, so that it counts as load from then on."""
-        expected = choices(
-            list(self.records.values()), shape, self.rules, self.last_turns.get(shape, -1)
-        )
+        expected = choices(list(self.records.values()), shape, self.rules, self.last_turn)
         found = next(self.pool.ranked(shape, lambda: 0.4), None)
         if found is None:
             assert not expected
@@ -146,7 +144,7 @@ class Twins:
         self.requests += 1
         self.pool.ask(member, self.requests, shape, slots)
         record.assigned.append((shape.requirements, slots))
-        self.last_turns[shape] = member.slot
+        self.last_turn = member.slot
         self.pool.has_run(member, shape)
         record.has_run.add(shape)
 

@@ -205,7 +205,7 @@ class _Case:
 
 def _over_booked(world: World) -> list[str]:
     """Whether a worker ever ran more than it has, for all schedulers together."""
-    cores = {one.peer: one._capabilities.cpu_cores for one in world.workers}
+    cores = {one.peer: one.capabilities.cpu_cores for one in world.workers}
     moments: list[tuple[float, int, PeerId, float]] = []
     for ran in world.history.executions:
         moments.append((ran.started_at, 1, ran.worker, ran.cores))

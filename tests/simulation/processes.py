@@ -269,14 +269,14 @@ class WorkerProcess(Process):
             process_prefetch_seconds=prefetch_seconds,
             inline_bytes_max=INLINE_BYTES_MAX,
         )
-        self._capabilities = Capabilities(
+        self.capabilities = Capabilities(
             cpu_cores=cores, memory=1 << 33, drivers=("process", "python")
         )
 
     def boot(self) -> None:
         self.life += 1
         self.machine = WorkerMachine(
-            self._settings, self._capabilities, name=self.peer, digest=digest
+            self._settings, self.capabilities, name=self.peer, digest=digest
         )
         self.node = WorkerNode(
             Checked(self.machine, self._check, self.history),  # type: ignore[arg-type]
@@ -286,7 +286,7 @@ class WorkerProcess(Process):
             gateways=self._gateways,
             ways=self.ways,
             publishing=Publishing(
-                self.clock, self._capabilities, self.peer, "", self.ways.shard_bits, _ignore
+                self.clock, self.capabilities, self.peer, "", self.ways.shard_bits, _ignore
             ),
             note=_ignore,
             failed=lambda error: None,

@@ -298,7 +298,7 @@ class World:
             deadline_at=random.choice((None, None, self._unix() + random.uniform(0.5, 30.0))),
         )
         # Nobody could run two cores on a swarm of single-core workers.
-        most = max(worker._capabilities.cpu_cores for worker in self.workers)
+        most = max(worker.capabilities.cpu_cores for worker in self.workers)
         if specification.requirements.cpu_cores > most:
             specification = msgspec.structs.replace(
                 specification, requirements=Requirements(cpu_cores=most)

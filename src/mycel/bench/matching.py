@@ -177,8 +177,8 @@ class Bench:
                 shape = fleet.shape(self.random, self.workers)
                 member, _ = self.decide(shape)
                 began = time.perf_counter()
-                last = self.pool.turns.get(shape, 0) - 1
-                expected = choices(self.records, shape, Rules(algorithm, strategy), last)
+                rules = Rules(algorithm, strategy)
+                expected = choices(self.records, shape, rules, self.pool.turn - 1)
                 times.append((time.perf_counter() - began) * 1000)
                 agree &= member.key in expected if member is not None else not expected
                 self.update()

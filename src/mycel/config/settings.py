@@ -137,7 +137,7 @@ class RetryPolicy(_Section, frozen=True):
     backoff_max: Duration = 60.0
     retry_on_timeout: bool = True
     retry_on_worker_failure: bool = True
-    poison_attempts: Positive = 3
+    poison_attempts: Positive = 5
     """A task that takes its worker or interpreter along so often in a row is stopped."""
 
 

@@ -16,7 +16,7 @@ class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_max: float = 60.0
     retry_on_timeout: bool = True
     retry_on_worker_failure: bool = True
-    poison_attempts: int = 3
+    poison_attempts: int = 5
     """So many attempts in a row that took their worker or interpreter along, and a task is
     stopped, whatever retries it has left."""
 

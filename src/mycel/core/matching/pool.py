@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from mycel.core.resources import Capabilities, Free, Requirements
-from mycel.core.work import Shape
+from mycel.core.work import Shape, reserved
 
 from .eligibility import Eligibility
 from .fits import has_room, total_of
@@ -59,7 +59,8 @@ class Pool:
         self.far = 0
         """Farther than `max_network_latency`."""
         self.measured = 0
-        self.turns: dict[Shape, int] = {}
+        self.turn = 0
+        """Who is behind the one that was asked last."""
         self.warm: dict[Shape, int] = {}
         """Who has run a shape before."""
         self.apply(settings or SelectionSettings(), algorithms)
@@ -186,9 +187,8 @@ class Pool:
 
     def ask(self, member: Member, request: int, shape: Shape, slots: int) -> None:
         """So much was just assigned to it: until it answers, that counts as taken."""
-        member.assigned[request] = (shape.requirements, slots)
-        _bound(self.turns, SHAPES_KEPT_MAX)
-        self.turns[shape] = member.slot + 1
+        member.assigned[request] = (reserved(shape), slots)
+        self.turn = member.slot + 1
         member.foresee()
         self._place(member)
 
@@ -233,7 +233,7 @@ class Pool:
         if excluded:
             candidates = without(candidates, excluded)
         view = View(self, shape, random)
-        need = shape.requirements
+        need = reserved(shape)
         room = candidates & self._seems_to_have_room(need)
         late = candidates ^ room
         wrong = 0

@@ -73,9 +73,8 @@ class View:
             rest ^= equal
 
     def in_turn(self, mask: int) -> Iterator[int]:
-        """One by one, from behind the one that had the last turn of this shape."""
-        start = self._pool.turns.get(self.shape, 0)
-        for slot in _from(mask, start):
+        """One by one, from behind the one that had the last turn."""
+        for slot in _from(mask, self._pool.turn):
             yield 1 << slot
 
     def by_weight(self, mask: int) -> Iterator[int]:

@@ -19,7 +19,7 @@ from mycel.core.matching import obstacle, slots_that_fit, total_of
 from mycel.core.messages import Register
 from mycel.core.queue import ShapeQueue
 from mycel.core.states import WorkerState, WorkerStep
-from mycel.core.work import Shape
+from mycel.core.work import Shape, reserved
 
 from .known import KnownWorker
 from .leasing import Leasing
@@ -92,7 +92,7 @@ class Calling:
             if want <= 0 or len(state.calls) + len(chosen) >= CALLS_MAX:
                 break
             has = known.capabilities
-            slots = slots_that_fit(queue.shape.requirements, has, total_of(has), want)
+            slots = slots_that_fit(reserved(queue.shape), has, total_of(has), want)
             chosen.append((known, max(1, slots)))
             want -= max(1, slots)
         for known, slots in chosen:

@@ -17,7 +17,7 @@ from mycel.core.matching.masks import slots_of, without
 from mycel.core.queue import ShapeQueue
 from mycel.core.states import StageState, TaskState, WorkerState
 from mycel.core.views import Explanation, Obstacle, TaskView
-from mycel.core.work import Shape
+from mycel.core.work import Shape, reserved
 
 from .state import State
 from .tables import Worker
@@ -198,7 +198,7 @@ class Explaining:
             return "it takes no new work"
         if shape in worker.asked:
             return "it fits, and is being asked"
-        if not has_room(shape.requirements, worker.capabilities, worker.free):
+        if not has_room(reserved(shape), worker.capabilities, worker.free):
             return "it fits, and has no room now"
         if shape in worker.refused:
             return "it fits, and said no a moment ago"

@@ -18,7 +18,7 @@ from mycel.core.matching import Member, slots_that_fit, total_of
 from mycel.core.messages import Offer, Release, Renew, Request, Wanted, Withdraw
 from mycel.core.queue import ShapeQueue
 from mycel.core.states import LeaseState, LeaseStep
-from mycel.core.work import Shape
+from mycel.core.work import Shape, reserved
 
 from .attempts import Attempts
 from .state import State
@@ -50,7 +50,7 @@ class Leasing:
     def _choose(self, queue: ShapeQueue, want: int) -> list[tuple[Member, int]]:
         """Whom to ask, and for how many slots each: as few as can hold what waits, but enough
         that a handful of tasks does not crowd onto one machine while others idle."""
-        need = queue.shape.requirements
+        need = reserved(queue.shape)
         fitting: list[tuple[Member, int]] = []
         busy: list[tuple[Member, int]] = []
         room_in_all = 0
