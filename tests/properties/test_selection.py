@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mycel.bench.brute_force import Record, Rules, choices, has_room, is_able
+from mycel.bench.brute_force import Record, Rules, choices, has_room, is_able, taken_by
 from mycel.bench.matching import Bench
 from mycel.core.matching import Pool, SelectionSettings, total_of
 from mycel.core.resources import Capabilities, Free, Gpu, GpuRequirement, Requirements
@@ -140,10 +140,10 @@ class Twins:
         member, room = found
         assert member.key in expected, (member.key, expected)
         record = self.records[member.key]
-        assert room == has_room(record, shape.requirements)
+        assert room == has_room(record, taken_by(shape))
         self.requests += 1
         self.pool.ask(member, self.requests, shape, slots)
-        record.assigned.append((shape.requirements, slots))
+        record.assigned.append((taken_by(shape), slots))
         self.last_turn = member.slot
         self.pool.has_run(member, shape)
         record.has_run.add(shape)

@@ -54,7 +54,7 @@ def choices(workers: Sequence[Record], shape: Shape, rules: Rules, last_turn: in
     far_from = rules.max_network_latency_seconds
     close = [one for one in able if one.rtt_seconds is None or one.rtt_seconds <= far_from]
     left = [one for one in close or able if one.available]
-    with_room = [one for one in left if has_room(one, shape.requirements)]
+    with_room = [one for one in left if has_room(one, taken_by(shape))]
     left = with_room or left
     if not left:
         return set()
@@ -175,6 +175,13 @@ def _gpus_taken(
     share = round(wanted.count * 1000)
     open_ones = [index for index in suiting if free[index] >= share]
     return [(min(open_ones, key=lambda index: (free[index], index)), share)] if open_ones else []
+
+
+def taken_by(shape: Shape) -> Requirements:
+    """A request to a model takes one of its slots, and nothing else."""
+    if shape.driver == "model":
+        return Requirements(custom=((f"model:{shape.model}", 1.0),))
+    return shape.requirements
 
 
 def has_room(one: Record, need: Requirements) -> bool:
