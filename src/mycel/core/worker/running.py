@@ -162,6 +162,7 @@ class Running:
             by_scheduler.setdefault(held.grant.scheduler, []).append((held.id, started_at))
         for peer, started in by_scheduler.items():
             self._machine.send(peer, messages.Started(now, started))
+        self._machine.granting.tell_load(now)  # what is quick never counts as load
 
     def runs_streamed(self, event: events.RunsStreamed, now: float) -> None:
         by_scheduler: dict[PeerId, list[tuple[AttemptId, bytes]]] = {}
@@ -175,11 +176,13 @@ class Running:
     def runs_finished(self, event: events.RunsFinished, now: float) -> None:
         finished: dict[PeerId, list[Outcome]] = {}
         grants: dict[LeaseId, Grant] = {}
+        was_load = False
         for bare in event.outcomes:
             held = self._machine.held.get(bare.attempt)
             if held is None:
                 continue
             self._granted.let_go(held)
+            was_load |= held.started_at is not None
             grant = held.grant
             grants[grant.id] = grant
             self._leave_lane(held)
@@ -201,6 +204,8 @@ class Running:
                 self._machine.watch("spool", None, now + self._machine.settings.spool_after_seconds)
             else:
                 self._outcomes.keep(record, (record.outcomes[one.attempt] for one in outcomes))
+        if was_load:
+            self._machine.granting.tell_load(now)
         self._after(grants.values())
 
     def _outcome(self, held: Held, bare: Outcome) -> Outcome:
