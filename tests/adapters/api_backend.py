@@ -65,7 +65,7 @@ class FakeNetwork:
     def status(self) -> SwarmAnswer:
         ways = DiscoveryAnswer(True, True, 2, 0, 0)
         return SwarmAnswer(
-            "node", "12D3KooScheduler", ["scheduler"], "1", [], [GATEWAY], {}, {}, 1, 1, ways
+            "node", "12D3KooScheduler", ["scheduler"], "1", [], [GATEWAY], [], {}, {}, 1, 1, ways
         )
 
     def known(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ from mycel.core.identifiers import PeerId
 from mycel.core.messages import PeerRecord
 from mycel.discovery.peerbook import PEERS_MAX, PeerBook
 from mycel.roles.gating import GatewayNode
-from mycel.roles.joining import Joining
+from mycel.roles.joining import Joining, peer_in
 from mycel.roles.protocols import PROTOCOLS
 from mycel.roles.services import UnknownService, load_services
 from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
@@ -27,7 +27,7 @@ class Newcomer(IndifferentListener):
     def __init__(self, clock: ProcessClock, gateways: tuple[str, ...], book: PeerBook) -> None:
         self.found: list[PeerRecord] = []
         self.peers: set[PeerId] = set()
-        self.joining = Joining(clock, ("worker",), gateways, self.found.append, book)
+        self.joining = Joining(clock, ("worker",), gateways, self.found.append, book, reserves=True)
 
     def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
         self.peers.add(peer)
@@ -69,7 +69,16 @@ class Stage:
         gateways = tuple(map(self.address, knows))
         book = PeerBook() if book is None else book
         node = Newcomer(self.clock(), gateways, book)
-        node.joining.start(self._enter(name, node, "worker"))
+        swarm = self._enter(name, node, "worker")
+
+        def reserve(gateway: str) -> None:
+            """Every connected gateway grants it."""
+            peer = peer_in(gateway)
+            assert peer in node.peers
+            self.world.call_at(0.0, lambda: node.joining.reservation(peer, held=True))
+
+        vars(swarm)["reserve"] = reserve
+        node.joining.start(swarm)
         return node
 
     def _enter(self, name: str, node: IndifferentListener, role: str) -> Swarm:
@@ -95,6 +104,18 @@ def test_a_second_gateway_is_heard_of_and_used() -> None:
     stage.until(lambda: set(node.joining.gateways) == {"second"})
     stage.gateway("first", "second")
     stage.until(lambda: set(node.joining.gateways) == {"first", "second"})
+
+
+def test_reservations_are_kept_at_two_gateways() -> None:
+    stage = Stage()
+    for name in ("first", "second", "third"):
+        stage.gateway(name, "first")
+    node = stage.newcomer("node", "first", "second", "third")
+    stage.until(lambda: len(node.joining.reservations) == 2)
+    lost = node.joining.reservations[0]
+    stage.network.kill(PeerId(lost))
+    others = sorted({"first", "second", "third"} - {lost})
+    stage.until(lambda: node.joining.reservations == others)
 
 
 def test_a_configured_gateway_that_is_late_is_used_when_it_comes() -> None:

@@ -51,6 +51,8 @@ class SwarmAnswer(msgspec.Struct, frozen=True):
     addresses: list[str]
     gateways: list[str]
     """That are connected."""
+    reservations: list[str]
+    """Gateways through which others can reach this node."""
     peers: dict[str, int]
     """Connected ones, by role."""
     paths: dict[str, int]

@@ -77,6 +77,7 @@ def _status(options: Namespace) -> int:
         ("peer id", status["peer_id"]),
         ("addresses", ", ".join(status["addresses"]) or "none"),
         ("gateways", ", ".join(status["gateways"]) or "none"),
+        ("reservations", ", ".join(status["reservations"]) or "none"),
         ("workers", f"{status['workers_linked']} linked of {status['workers_known']} known"),
         ("discovery", f"{' and '.join(ways) or 'off'}, {status['discovery']['searches']} searches"),
     )

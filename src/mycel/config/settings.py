@@ -77,6 +77,8 @@ class Swarm(_Section, frozen=True):
     listen: tuple[Multiaddr, ...] = (Multiaddr("/ip4/127.0.0.1/tcp/0"),)
     bootstrap: tuple[Multiaddr, ...] = ()
     discovery: Discovery = Discovery()
+    relay: bool = True
+    """Be reachable through two gateways, where this node listens on more than loopback."""
 
 
 class Gateway(_Section, frozen=True):

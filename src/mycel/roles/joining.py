@@ -1,8 +1,8 @@
-"""Joining: a node finds gateways, says who it is, hears who else is there.
+"""Joining: a node finds gateways, says who it is, hears who else is there, and stays reachable.
 
     dial gateways ─▶ control stream ─▶ Join ─▶ Peers ─▶ found(peer records)
-         ▲                                       │
-      peer book ◀────────────────────────────────┴─▶ more gateways
+         ▲                 │                     │
+      peer book            └─▶ reservations      └─▶ more gateways, peer book
 
 It goes on for as long as the node lives. Gateways that are configured are always tried again;
 those that others named are used while fewer than `GATEWAYS_WANTED` are connected. A node that
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from mycel.access.errors import AccessError
 from mycel.core.identifiers import PeerId
@@ -29,7 +29,7 @@ RETRY_SECONDS_MAX: Final = 5.0
 RECORDS_MAX: Final = 64
 """So many peers are taken from one list."""
 GATEWAYS_WANTED: Final = 2
-"""Connected ones."""
+"""Connected ones, and reservations."""
 GATEWAYS_MAX: Final = 32
 """Known ones."""
 LOOK_SECONDS: Final = 10.0
@@ -44,6 +44,13 @@ def peer_in(address: str) -> PeerId | None:
     return PeerId(peer) if found and "/" not in peer else None
 
 
+@runtime_checkable
+class Relaying(Protocol):
+    """A swarm in which a node can be reached through others."""
+
+    def reserve(self, gateway: str) -> None: ...
+
+
 class Joining:
     def __init__(
         self,
@@ -52,6 +59,8 @@ class Joining:
         gateways: tuple[str, ...],
         found: Callable[[PeerRecord], None],
         book: PeerBook | None = None,
+        *,
+        reserves: bool = False,
     ) -> None:
         self._clock = clock
         self._roles = roles
@@ -60,10 +69,13 @@ class Joining:
         self._peers = {peer_in(address) for address in gateways}
         self._found = found
         self._book = book if book is not None else PeerBook()
+        self._reserves = reserves
         self._swarm: Swarm | None = None
         self._delays = dict.fromkeys(gateways, RETRY_SECONDS_MIN)
         self._connected: dict[PeerId, str] = {}
         """Gateways, and where they were reached."""
+        self._reserved: set[PeerId] = set()
+        self._reserving: set[PeerId] = set()
         self._stored_tried = 0
 
     def start(self, swarm: Swarm) -> None:
@@ -83,6 +95,11 @@ class Joining:
     def gateways(self) -> list[PeerId]:
         return list(self._connected)
 
+    @property
+    def reservations(self) -> list[PeerId]:
+        """Gateways through which others can reach this node."""
+        return sorted(self._reserved)
+
     def is_gateway(self, peer: PeerId) -> bool:
         return peer in self._peers
 
@@ -96,6 +113,7 @@ class Joining:
             self._connected[peer] = address
             self._swarm.keep(peer, True)
             self._swarm.open_stream(peer, CONTROL_PROTOCOL)
+            self._reserve()
 
     def stream_opened(self, stream: Stream) -> None:
         assert self._swarm is not None
@@ -125,15 +143,28 @@ class Joining:
 
     def disconnected(self, peer: PeerId) -> None:
         self._connected.pop(peer, None)
+        self._reserving.discard(peer)
+        self._reserved.discard(peer)
         for address in self._configured:
             if peer_in(address) == peer:
                 self._dial_later(address)
         if peer in self._peers:
             self._use_learned()
+            self._reserve()
 
     def dial_failed(self, address: str) -> None:
         if address in self._delays:
             self._dial_later(address)
+
+    def reservation(self, gateway: PeerId, held: bool) -> None:
+        self._reserving.discard(gateway)
+        if held:
+            self._reserved.add(gateway)
+            self._say_again()
+        else:
+            self._reserved.discard(gateway)
+            # At once elsewhere; here, when it has been thought over.
+            self._reserve(besides=gateway)
 
     # Gateways
 
@@ -168,12 +199,38 @@ class Joining:
         except SwarmError:
             self._delays.pop(address, None)  # it is no address of this network
 
+    # Reservations
+
+    def _reserve(self, besides: PeerId | None = None) -> None:
+        if self._swarm is None or not self._reserves:
+            return
+        if not isinstance(self._swarm, Relaying):
+            return
+        for peer, address in self._connected.items():
+            if len(self._reserved | self._reserving) >= GATEWAYS_WANTED:
+                return
+            if peer not in self._reserved | self._reserving and peer != besides:
+                self._reserving.add(peer)
+                self._swarm.reserve(self._address_of(peer) or f"{address}/p2p/{peer}")
+
+    def _address_of(self, gateway: PeerId) -> str:
+        """Where it says that it listens; a connection may have come from anywhere."""
+        known = (*self._configured, *self._learned.get(gateway, ()))
+        return next((address for address in known if peer_in(address) == gateway), "")
+
+    def _say_again(self) -> None:
+        """This node can be reached in one more way: gateways hand that on."""
+        for peer in self._connected:
+            if self._swarm is not None:
+                self._swarm.open_stream(peer, CONTROL_PROTOCOL)
+
     # Being alone
 
     def _look(self) -> None:
         if self._swarm is None:
             return
         self._use_learned()
+        self._reserve()
         if not self._connected:
             self._dial_stored()
         self._save()

@@ -39,6 +39,8 @@ class Member(IndifferentListener):
         note: NoteLine,
         runtime: Runtime,
         book: PeerBook | None = None,
+        *,
+        reserves: bool = False,
     ) -> None:
         post = runtime.post
         self._turn_now = runtime.turn_now
@@ -48,7 +50,7 @@ class Member(IndifferentListener):
         self._roles = roles
         self._links = Links(clock, post, self.heard_by, self._keep_peer)
         self._signals = Signals(clock, self.summoned)
-        self._joining = Joining(clock, roles, gateways, self.peer_found, book)
+        self._joining = Joining(clock, roles, gateways, self.peer_found, book, reserves=reserves)
         self._swarm: Swarm | None = None
         self._connected: dict[PeerId, frozenset[str]] = {}
         self._dialling: dict[str, PeerId] = {}
@@ -92,6 +94,10 @@ class Member(IndifferentListener):
     @property
     def gateways(self) -> list[PeerId]:
         return self._joining.gateways
+
+    @property
+    def reservations(self) -> list[PeerId]:
+        return self._joining.reservations
 
     def ping(self, peer: PeerId, count: int, timeout_seconds: float, measured: Measured) -> None:
         """Connects first, if it has to; `measured` is called once."""
@@ -178,6 +184,7 @@ class Member(IndifferentListener):
 
     def reservation(self, gateway: PeerId, held: bool, error: str) -> None:
         self._note("reservation", gateway=gateway, held=held, error=error)
+        self._joining.reservation(gateway, held)
 
     def disconnected(self, peer: PeerId, cause: str) -> None:
         self._connected.pop(peer, None)

@@ -60,6 +60,7 @@ class SchedulerNetwork:
             version=self._version,
             addresses=swarm.addresses,
             gateways=list(self._node.gateways),
+            reservations=list(self._node.reservations),
             peers=dict(sorted(roles.items())),
             paths=dict(swarm.figures().connections),
             workers_linked=len(state.linked),

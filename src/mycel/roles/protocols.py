@@ -30,6 +30,15 @@ def ways_of(configuration: Configuration) -> Ways:
     return Ways(dht=discovery.dht, gossip=discovery.gossip, shard_bits=discovery.shard_bits)
 
 
+def reserves(configuration: Configuration) -> bool:
+    """Whether this node wants to be reached through gateways: not if all of it is on one
+    machine."""
+    on_this_machine = ("/ip4/127.", "/ip6/::1/")
+    return configuration.swarm.relay and not all(
+        address.startswith(on_this_machine) for address in configuration.swarm.listen
+    )
+
+
 def liveness_of(configuration: Configuration) -> Liveness:
     """When a stream counts as silent."""
     scheduler = configuration.scheduler

@@ -22,7 +22,7 @@ from mycel.store.sqlite import SqliteStore
 
 from .network import SchedulerNetwork
 from .program import Options, Program, RoleFault, run
-from .protocols import ways_of
+from .protocols import reserves, ways_of
 from .scheduling import SchedulerNode
 from .selection import load_algorithms, selection_of
 from .serving import SchedulerBackend
@@ -108,6 +108,7 @@ async def serve(program: Program, port: int | None) -> None:
         note=program.note,
         failed=program.fail,
         book=PeerBook(program.folder.path / "peers.json"),
+        reserves=reserves(configuration),
     )
     limits = Limits(request_bytes=configuration.scheduler.api.max_request_size)
 

@@ -70,6 +70,7 @@ class SchedulerNode(Member):
         note: NoteLine,
         failed: Callable[[BaseException], None],
         book: PeerBook | None = None,
+        reserves: bool = False,
     ) -> None:
         perform: Mapping[type[Effect], Callable[[Any], None]] = {
             Send: self.send,
@@ -86,7 +87,7 @@ class SchedulerNode(Member):
             Announce: self._announce_soon,
         }
         self.runtime = Runtime(machine, clock, journal, perform, failed, patient=True)
-        super().__init__(clock, (ROLE,), gateways, note, self.runtime, book)
+        super().__init__(clock, (ROLE,), gateways, note, self.runtime, book, reserves=reserves)
         self._journal = journal
         self._topic = schedulers_topic(swarm_name)
         self._announce_seconds = announce_seconds

@@ -46,7 +46,7 @@ async def serve(
     from mycel.store.spool import Spool
 
     from .capabilities import capabilities_of, served_models
-    from .protocols import ways_of
+    from .protocols import reserves, ways_of
     from .working import WorkerNode
 
     configuration = program.configuration
@@ -80,6 +80,7 @@ async def serve(
         note=program.note,
         failed=program.fail,
         book=PeerBook(program.folder.path / "peers.json"),
+        reserves=reserves(configuration),
     )
     helper = Helper(end)
     helper.on_lost.append(

@@ -90,6 +90,7 @@ class WorkerNode(Member):
         note: NoteLine,
         failed: Callable[[BaseException], None],
         book: PeerBook | None = None,
+        reserves: bool = False,
     ) -> None:
         perform: Mapping[type[Effect], Callable[[Any], None]] = {
             Send: self.send,
@@ -106,7 +107,7 @@ class WorkerNode(Member):
             UnspoolOutcomes: self._drop,
         }
         self.runtime = Runtime(machine, clock, None, perform, failed)
-        super().__init__(clock, (ROLE,), gateways, note, self.runtime, book)
+        super().__init__(clock, (ROLE,), gateways, note, self.runtime, book, reserves=reserves)
         self._spool = spool
         self._topic = schedulers_topic(swarm_name)
         self._ways = ways
