@@ -32,6 +32,7 @@ from mycel.core.views import (
     JobView,
     LiveTasks,
     Obstacle,
+    PreviewView,
     Span,
     SubmittedView,
     TaskIsOver,
@@ -361,6 +362,8 @@ class FakeBackend(Reader):
                 return SubmittedView(known.view(), True)
             detail = "another body came with it before"
             raise Unprocessable(detail) if event.idempotency_key else Conflict(detail)
+        if event.dry_run:
+            return PreviewView(event.count, [], [])
         job = FakeJob(event, len(self.jobs_by_id) + 1)
         self.jobs_by_id[event.job_id] = job
         if event.idempotency_key:
@@ -368,6 +371,9 @@ class FakeBackend(Reader):
         if event.count:
             job.batches.append((0, event.count))
             self._take(job, event.count, event.arguments)
+        for part in () if event.derived is None else event.derived.parts:
+            job.batches.append((job.count, part.count))
+            self._take(job, part.count, part.arguments)
         if event.wait:
             return job.results[0].ended if 0 in job.results else None
         return SubmittedView(job.view(), False)

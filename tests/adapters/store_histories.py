@@ -22,6 +22,7 @@ from mycel.core.journal import (
     JobsPruned,
     LeaseEnded,
     LeaseGranted,
+    ProfileSeen,
     Restored,
     StoredBlock,
     StoredJob,
@@ -47,6 +48,7 @@ def histories(draw: st.DrawFn) -> list[list[Entry]]:
         maker.end_job,
         maker.prune,
         maker.lease,
+        maker.see_profile,
         maker.measure,
     ]
     groups: list[list[Entry]] = []
@@ -67,6 +69,7 @@ class _Maker:
         self._open: dict[int, int] = {}
         """Jobs that take batches, with their number of batches so far."""
         self._groups: dict[int, int] = {}
+        self._moment = 0.0
         self._unended: set[int] = set()
         self._all: set[int] = set()
         self._tasks: dict[tuple[int, int], int] = {}
@@ -146,6 +149,11 @@ class _Maker:
             self._tasks = {task: n for task, n in self._tasks.items() if task[0] not in chosen}
             self.entries.append(JobsPruned(tuple(JobNumber(job) for job in sorted(chosen))))
 
+    def see_profile(self) -> None:
+        kind = self._draw(st.sampled_from(("python a:b ", "process  true")))
+        self._moment += 1.0
+        self.entries.append(ProfileSeen(kind, 1 << 28, 2, self._moment))
+
     def lease(self) -> None:
         worker = f"worker-{self._draw(st.integers(1, 2))}"
         number = self._draw(st.integers(1, 3))
@@ -205,6 +213,7 @@ def expected_after(groups: Sequence[Sequence[Entry]]) -> Restored:
         tasks_failed=sum(e.state == "failed" for e in ended),
         tasks_cancelled=sum(e.state == "cancelled" for e in ended),
         health=_health(entries),
+        profiles=_profiles(entries),
     )
 
 
@@ -261,6 +270,11 @@ def _leases(entries: list[Entry]) -> list[LeaseGranted]:
         if isinstance(entry, LeaseEnded):
             held.pop((entry.worker, entry.lease), None)
     return [held[key] for key in sorted(held)]
+
+
+def _profiles(entries: list[Entry]) -> list[ProfileSeen]:
+    last = {entry.kind: entry for entry in entries if isinstance(entry, ProfileSeen)}
+    return [last[kind] for kind in sorted(last)]
 
 
 def _health(entries: list[Entry]) -> list[WorkerMeasured]:

@@ -26,7 +26,8 @@ from mycel.client import (
     Unauthorized,
     WaitTimedOut,
 )
-from mycel.client.batches import BATCH_BYTES_MAX, BATCH_TASKS_MAX, batches
+from mycel.client.batches import BATCH_BYTES_MAX, batches
+from mycel.core.derivation import BATCH_TASKS_MAX
 from mycel.core.errors import TooMany
 from mycel.core.events import Append, Submit
 

@@ -273,8 +273,8 @@ class TestOpening:
         old.close()
         connection = sqlite3.connect(path)
         connection.executescript(
-            """DROP TABLE groups; DROP TABLE workers; DROP INDEX results_in_files;
-            ALTER TABLE results DROP COLUMN value_size;
+            """DROP TABLE groups; DROP TABLE workers; DROP TABLE profiles;
+            DROP INDEX results_in_files; ALTER TABLE results DROP COLUMN value_size;
             ALTER TABLE ended_attempts DROP COLUMN cause;
             ALTER TABLE blocks DROP COLUMN group_number;
             ALTER TABLE blocks DROP COLUMN digest; ALTER TABLE jobs DROP COLUMN stages;

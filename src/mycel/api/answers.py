@@ -13,7 +13,7 @@ from mycel.core.identifiers import JobId, task_id
 from mycel.core.jobs import Specification
 from mycel.core.journal import AttemptEnded, TaskEnded
 from mycel.core.resources import Requirements
-from mycel.core.views import JobView, TaskView
+from mycel.core.views import JobView, Obstacle, PreviewView, StagePreview, TaskView
 
 encode: Final = msgspec.json.Encoder().encode
 RESULT_TEXT_BYTES_MAX: Final = 64 << 10
@@ -133,6 +133,30 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     stages: list[StageAnswer] | UnsetType = UNSET
     created_at: str
     finished_at: str | None
+
+
+class ShapeAnswer(msgspec.Struct, frozen=True):
+    """Tasks that are alike to a worker."""
+
+    tasks: int
+    stages: list[str]
+    driver: str
+    requirements: RequirementsAnswer
+    source: str
+    """Where the resources come from: given, model, seen or default."""
+    workers_known: int
+    workers_able: int
+    workers_free: int
+    slots: int
+    missing: list[Obstacle]
+
+
+class PreviewAnswer(msgspec.Struct, frozen=True):
+    """What a job would become."""
+
+    tasks: int
+    stages: list[StagePreview]
+    shapes: list[ShapeAnswer]
 
 
 class BatchAnswer(msgspec.Struct, frozen=True):
@@ -316,6 +340,25 @@ def _requirements(requirements: Requirements) -> RequirementsAnswer:
         os=requirements.os,
         software=dict(requirements.software),
     )
+
+
+def preview(view: PreviewView) -> PreviewAnswer:
+    shapes = [
+        ShapeAnswer(
+            one.tasks,
+            one.stages,
+            one.driver,
+            _requirements(one.requirements),
+            one.source,
+            one.workers_known,
+            one.workers_able,
+            one.workers_free,
+            one.slots,
+            one.missing,
+        )
+        for one in view.shapes
+    ]
+    return PreviewAnswer(view.tasks, view.stages, shapes)
 
 
 def job(view: JobView) -> JobAnswer:

@@ -97,9 +97,11 @@ ROUTES: Final = (
     Route(
         "POST",
         "/api/v1/jobs",
-        "Submit a job, or open one for batches",
+        "Submit a job, or open one for batches; with ?dry_run, say what would come of it "
+        "(a PreviewAnswer), and change nothing",
         "JobAnswer",
         "JobBody",
+        ("dry_run",),
         statuses=(201, 200),
         problems=(*_BODY, 409, 422, 429),
     ),
@@ -204,6 +206,7 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "prefix": {"type": "string"},
     "after": {"type": "integer", "minimum": 0},
     "follow": {"type": "boolean"},
+    "dry_run": {"type": "boolean"},
 }
 
 
@@ -254,6 +257,7 @@ def _schemas() -> tuple[dict[str, Any], dict[str, Any]]:
         answers.JobAnswer,
         answers.JobList,
         answers.BatchAnswer,
+        answers.PreviewAnswer,
         answers.LogsAnswer,
         answers.ResultAnswer,
         workers.WorkerList,

@@ -131,10 +131,14 @@ class HotRoutes:
         await answer(send, 200, encode(LogsAnswer(stdout, stderr)))
 
     async def _submit_job(self, scope: Scope, receive: Receive, send: Send) -> None:
-        Query(scope)
+        dry_run = Query(scope, "dry_run").flag("dry_run")
         check_media_type(scope)
         limit = self._limits.request_bytes
         raw = await read_body(scope, receive, limit)
+        if dry_run:
+            found = await jobs.preview(self._backend, raw, limit)
+            await answer(send, 200, encode(found))
+            return
         key = jobs.scoped_key(header(scope, b"idempotency-key"), "jobs")
         submitted = await jobs.submit(self._backend, raw, key, limit)
         body = encode(answers.job(submitted.job))

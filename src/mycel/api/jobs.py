@@ -13,12 +13,12 @@ from blake3 import blake3
 from mycel.core.errors import NotFound
 from mycel.core.events import Append, CancelJob, CloseJob, Submit, WaitJob
 from mycel.core.identifiers import JobId, RequestId, is_job_id, ulid
-from mycel.core.views import BatchView, JobView, SubmittedView
+from mycel.core.views import BatchView, JobView, PreviewView, SubmittedView
 from mycel.core.work import DEFAULT_USER
 from mycel.store.interface import JobRow
 
 from . import answers, conversion, plans
-from .answers import BatchAnswer, JobAnswer, JobList, TaskCounts, iso, iso_or_none
+from .answers import BatchAnswer, JobAnswer, JobList, PreviewAnswer, TaskCounts, iso, iso_or_none
 from .backend import Backend
 from .bodies import decode_batch, decode_job
 from .problems import not_found, unprocessable
@@ -58,6 +58,18 @@ async def submit(backend: Backend, raw: bytes, key: str, bytes_max: int) -> Subm
         await backend.ask(lambda request: msgspec.structs.replace(submit, request=request)),
         SubmittedView,
     )
+
+
+async def preview(backend: Backend, raw: bytes, bytes_max: int) -> PreviewAnswer:
+    """What a job would become; nothing is changed."""
+    submit = await _submission(raw, "", bytes_max)
+    view = expect(
+        await backend.ask(
+            lambda request: msgspec.structs.replace(submit, request=request, dry_run=True)
+        ),
+        PreviewView,
+    )
+    return answers.preview(view)
 
 
 async def _submission(raw: bytes, key: str, bytes_max: int) -> Submit:

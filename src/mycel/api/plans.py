@@ -15,12 +15,14 @@ from mycel.core.derivation import (
     Override,
     StagePlan,
     derive,
+    input_arguments,
+    mentions_input,
     positions_where,
 )
 from mycel.core.errors import Unprocessable
 from mycel.core.jobs import Specification
 from mycel.core.stages import Stage, find_cycle, wanted
-from mycel.core.substitution import fill_value, references
+from mycel.core.substitution import head_of, references
 from mycel.core.sweeps import Sweep
 
 from . import conversion
@@ -146,7 +148,7 @@ class _Planner:
         if body.matrix is not None:
             return self._of_matrix(body.matrix)
         if body.inputs is not None:
-            return self._of_parameters([_as_parameters(one) for one in body.inputs], "inputs")
+            return self._of_parameters(body.inputs, "inputs")
         return self._plain(default_count)
 
     # Alike, or with arguments of their own
@@ -182,33 +184,33 @@ class _Planner:
         if listed is not None:
             return self._of_parameters(listed, "matrix")
         task = self._for_parameters([axis.name for axis in sweep.axes], "matrix")
-        if self._task.arguments is not UNSET:
-            template = conversion.own_arguments(self._task, f"{self._path}.task")
-            sweep = msgspec.structs.replace(sweep, template=template)
+        sweep = msgspec.structs.replace(sweep, template=self._template(task))
         specification = self._specification(task, sweep)
         return self._with_overrides(specification, sweep.count, b"")
 
-    def _of_parameters(self, listed: list[Parameters], way: str) -> StagePlan:
+    def _of_parameters(self, given: list[Any], way: str) -> StagePlan:
         """One task for each set of parameters, written out."""
         path = f"{self._path}.{way}"
-        if not listed:
+        if not given:
             raise unprocessable("there is nothing in it: a job needs at least one task", path)
-        if len(listed) > JOB_TASKS_MAX:
+        if len(given) > JOB_TASKS_MAX:
             raise unprocessable(f"a job has at most {JOB_TASKS_MAX:,} tasks", path)
-        task = self._for_parameters(
-            list(dict.fromkeys(name for one in listed for name in one)), way
-        )
-        template: Any = None
-        if self._task.arguments is not UNSET:
-            own = conversion.own_arguments(self._task, f"{self._path}.task")
-            template = msgspec.json.decode(own)
-        mentioned = _mentions_input(task)
-        items = [
-            fill_value(template, one) if template is not None else _arguments(task, one, mentioned)
-            for one in listed
-        ]
-        arguments = _encode(items)
-        return self._with_overrides(self._specification(task), len(items), arguments, listed)
+        listed = [one if isinstance(one, dict) else {"input": one} for one in given]
+        names = dict.fromkeys(name for one in listed for name in one)
+        task = self._for_parameters(list(names), way)
+        encoded = self._template(task)
+        template = msgspec.json.decode(encoded) if encoded else None
+        alone = not mentions_input(task.command or (), task.env.values())
+        arguments = _encode([input_arguments(one, template, alone) for one in listed])
+        return self._with_overrides(self._specification(task), len(listed), arguments, listed)
+
+    def _template(self, task: TaskBody) -> bytes:
+        """JSON, with `${…}`: arguments, or the input of a model."""
+        if task.model is not None and task.input is not UNSET:
+            return bytes(task.input)
+        if task.arguments is not UNSET:
+            return conversion.own_arguments(task, f"{self._path}.task")
+        return b""
 
     def _for_parameters(self, names: list[str], way: str) -> TaskBody:
         """The task, fit to take these parameters."""
@@ -222,7 +224,9 @@ class _Planner:
             return msgspec.structs.replace(task, input=Raw(b'"${input}"'))
         known = {*names, "needs"}
         for name, value in task.env.items():
-            if task.python is not None and any(_head(path) in known for path in references(value)):
+            if task.python is not None and any(
+                head_of(path) in known for path in references(value)
+            ):
                 raise unprocessable(
                     f"{name} differs between tasks, and tasks of python share an interpreter: "
                     "take it as an argument",
@@ -338,28 +342,3 @@ def _numbers(tasks: list[int] | str, path: str) -> tuple[int, ...]:
             raise unprocessable(f"a job has at most {JOB_TASKS_MAX:,} tasks", path)
         chosen.update(range(begin, end + 1))
     return tuple(sorted(chosen))
-
-
-def _as_parameters(one: Any) -> Parameters:
-    return one if isinstance(one, dict) else {"input": one}
-
-
-def _head(path: str) -> str:
-    return path.replace("[", ".").partition(".")[0]
-
-
-def _mentions_input(task: TaskBody) -> bool:
-    words = [*(task.command or ()), *task.env.values()]
-    return any(
-        "{input}" in word or any(_head(path) == "input" for path in references(word))
-        for word in words
-    )
-
-
-def _arguments(task: TaskBody, parameters: Parameters, mentioned: bool) -> Any:
-    """As xargs does: an input that the command does not mention is its last word; and a
-    function's only argument."""
-    alone = list(parameters) == ["input"]
-    if alone and (task.python is not None or (task.model is None and not mentioned)):
-        return [parameters["input"]]
-    return parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mycel.client import Client, Task, Worker
+from mycel.client import Client, Job, Task, Worker
 from mycel.client.shapes import TaskCounts
 
 from .arguments import connect, parser
@@ -28,7 +28,7 @@ def jobs(given: list[str]) -> int:
                 job.id,
                 shorten(job.name, 24),
                 job.state,
-                _counts(job.tasks),
+                _counts(job.tasks) + _stages(job),
                 age(job.created_at),
                 elapsed(job.created_at, job.finished_at),
             )
@@ -44,6 +44,14 @@ def _counts(tasks: TaskCounts) -> str:
     parts += [f"{tasks.failed} failed"] if tasks.failed else []
     parts += [f"{tasks.cancelled} cancelled"] if tasks.cancelled else []
     return ", ".join(parts)
+
+
+def _stages(job: Job) -> str:
+    """The stages that something happens in, or is to happen."""
+    running = [
+        f"{one.name} {one.ended}/{one.tasks}" for one in job.stages if one.state == "running"
+    ]
+    return f" ({', '.join(running)})" if running else ""
 
 
 def tasks(given: list[str]) -> int:
@@ -83,10 +91,15 @@ def _names(client: Client) -> dict[str, str]:
 
 
 def _what(task: Task) -> str:
-    what = task.python or task.model or task.image or " ".join(task.command or [])
+    prefix = f"[{task.stage}] " if task.stage else ""
+    what = prefix + _runs(task)
     if task.state == "queued" and task.reason:
         return f"{what} ({task.reason})"
     return f"{what}: {task.error}" if task.error else what
+
+
+def _runs(task: Task) -> str:
+    return task.python or task.model or task.image or " ".join(task.command or [])
 
 
 def workers(given: list[str]) -> int:

@@ -1,106 +1,100 @@
-"""`mycel submit FILE`: a job as the REST API takes it, in TOML or JSON."""
+"""`mycel submit FILE`: a job from a file in TOML, YAML or JSON."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import re
 import sys
-import tomllib
-from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from mycel.client import Client, Invalid, Job
+from mycel.client.job_files import JobFile
+from mycel.client.shapes import Preview, ShapePreview
 
 from .arguments import connect, parser
 from .errors import CommandError
-from .output import print_json
-
-_TOML_PLACE = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
-_TASK_KINDS = ("command", "python", "model", "image")
+from .output import print_json, print_table, size
 
 
 def main(given: list[str]) -> int:
-    options = parser("submit", "Submit a job from a TOML or JSON file; '-' reads JSON.")
+    options = parser(
+        "submit", "Submit a job from a TOML, YAML or JSON file; '-' reads JSON or YAML."
+    )
     options.add_argument("file", metavar="FILE")
     how = options.add_mutually_exclusive_group()
     how.add_argument("--wait", action="store_true", help="until the job has ended")
     how.add_argument("--follow", action="store_true", help="print results as they come")
+    how.add_argument(
+        "--dry-run", action="store_true", help="say what would come of it, and submit nothing"
+    )
     chosen = options.parse_args(given)
-    text = _read(chosen.file)
-    body = parse(chosen.file, text)
+    file = JobFile.read(chosen.file)
     with connect(chosen) as client:
         try:
-            job = submit(client, body)
+            if chosen.dry_run:
+                return _preview(client.preview_job(file.body), chosen)
+            job = client.submit_job_in_parts(file.body, _progress)
         except Invalid as error:
-            raise CommandError(f"{_place(chosen.file, text, error.path)}{error.detail}") from error
+            raise CommandError(f"{file.place(error.path)}: {error.detail}") from error
         return _report(client, job, chosen)
 
 
-def _read(file: str) -> str:
-    try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{file} is not UTF-8 text (byte {error.start})") from error
-    except OSError as error:
-        raise CommandError(f"{file} cannot be read: {error.strerror}") from error
+def _progress(sent: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{sent:,} tasks sent", end="", file=sys.stderr, flush=True)
 
 
-def parse(file: str, text: str) -> dict[str, Any]:
-    """The job; a single task in the file is a job of one."""
-    body = _parse_toml(file, text) if file.endswith(".toml") else _parse_json(file, text)
-    if not isinstance(body, dict):
-        raise CommandError(f"{file} has to hold a table: task, and count or arguments")
-    if "task" not in body and any(kind in body for kind in _TASK_KINDS):
-        return {"task": body, "count": 1}
-    return body
+def _preview(preview: Preview, options: argparse.Namespace) -> int:
+    if options.json:
+        print_json(preview)
+        return 0
+    print(f"{preview.tasks:,} task{'s' if preview.tasks != 1 else ''}")
+    if preview.stages:
+        print()
+        print_table(
+            ("STAGE", "TASKS", "NEEDS", "ON FAILURE"),
+            [
+                (one.name, f"{one.tasks:,}", ", ".join(one.needs) or "-", one.on_failure)
+                for one in preview.stages
+            ],
+        )
+    print()
+    print_table(
+        ("TASKS", "STAGES", "RESOURCES", "FROM", "WORKERS", "FREE NOW", "SIDE BY SIDE"),
+        [
+            (
+                f"{one.tasks:,}",
+                ", ".join(one.stages) or "-",
+                _resources(one),
+                one.source,
+                f"{one.workers_able} of {one.workers_known}",
+                str(one.workers_free),
+                f"{one.slots:,}",
+            )
+            for one in preview.shapes
+        ],
+    )
+    for one in preview.shapes:
+        for row in one.missing:
+            more = row.count - len(row.workers)
+            who = ", ".join(row.workers) + (f" and {more} more" if more > 0 else "")
+            print(f"  {who}: {row.reason}")
+        if not one.workers_able:
+            print(f"  {_resources(one)}: no known worker can run this; it would wait for one")
+    return 0
 
 
-def _parse_json(file: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        where = f"{file}, line {error.lineno}, column {error.colno}"
-        raise CommandError(f"{where}: this is not JSON: {error.msg}") from error
-
-
-def _parse_toml(file: str, text: str) -> Any:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        match = _TOML_PLACE.fullmatch(str(error))
-        if match is None:
-            raise CommandError(f"{file}: this is not TOML: {error}") from error
-        reason, line, column = match.groups()
-        where = f"{file}, line {line}, column {column}"
-        raise CommandError(f"{where}: this is not TOML: {reason}") from error
-
-
-def _place(file: str, text: str, path: str) -> str:
-    """The line of the key that the API complains of, where the file's format tells."""
-    keys = tuple(re.findall(r"[^.$\[\]]+", path))
-    if not file.endswith(".toml"):
-        return f"{file}, at {path}: " if path else f"{file}: "
-    from mycel.config.lines import lines_of_keys
-
-    lines = lines_of_keys(text)
-    if keys[:1] == ("task",) and ("task",) not in lines and keys not in lines:
-        keys = keys[1:]  # the file is a single task
-    while keys and keys not in lines:
-        keys = keys[:-1]
-    line = f", line {lines[keys]}" if keys else ""
-    return f"{file}{line}, at {path}: " if path else f"{file}: "
-
-
-def submit(client: Client, body: dict[str, Any]) -> Job:
-    """Big argument lists go in batches, unless the file chose its own id."""
-    arguments = body.get("arguments")
-    known = {"task", "arguments", "name"}
-    if isinstance(arguments, list) and len(arguments) > 10_000 and set(body) <= known:
-        return client.submit_job(body["task"], arguments=arguments, name=body.get("name", ""))
-    return client.submit_job_body(body)
+def _resources(shape: ShapePreview) -> str:
+    asked = shape.requirements
+    cores = asked.get("cpu_cores")
+    parts = [f"{cores:g} cores" if cores != 1 else "1 core"] if cores else []
+    sizes = {"memory": asked.get("min_memory"), "disk": asked.get("disk")}
+    parts += [f"{size(amount)} {name}" for name, amount in sizes.items() if amount]
+    if asked.get("gpus"):
+        gpus = asked["gpus"]
+        parts.append(f"{gpus['count']:g} GPU {gpus.get('model', '')}".rstrip())
+    parts += [f"{amount:g} {name}" for name, amount in asked.get("custom", {}).items()]
+    return ", ".join(parts) or "a slot of its model"
 
 
 def _report(client: Client, job: Job, options: argparse.Namespace) -> int:

@@ -1,17 +1,89 @@
-"""Argument sets, cut into batches that a scheduler takes."""
+"""Jobs that are too big for one request, cut into batches that a scheduler takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
-BATCH_TASKS_MAX: Final = 10_000
+from mycel.core.derivation import BATCH_TASKS_MAX, input_arguments, mentions_input
+
 BATCH_BYTES_MAX: Final = 4_000_000
 """Below `max_request_size`, also when that was lowered to half of its default."""
+WAYS: Final = frozenset({"count", "arguments", "matrix", "inputs"})
+"""How a stage says how many tasks it has."""
 
 _encode: Final = msgspec.json.Encoder().encode
+
+Part = tuple[dict[str, Any], int]
+"""A batch without its number, and how many tasks it has."""
+
+
+def split(body: Mapping[str, Any]) -> tuple[dict[str, Any], Iterator[Part] | None]:
+    """What to open the job with, and its batches; none if one request takes it all."""
+    head = dict(body)
+    if not isinstance(head.get("stages"), list):
+        pieces = _pieces(head)
+        if pieces is None:
+            return head, None
+        return {**head, "closed": False}, _parts("", pieces)
+    parts: list[Iterator[Part]] = []
+    stages = []
+    for stage in head["stages"]:
+        bare = dict(stage) if isinstance(stage, dict) else stage
+        pieces = _pieces(bare) if isinstance(stage, dict) else None
+        if pieces is not None:
+            parts.append(_parts(str(bare.get("name", "")), pieces))
+        elif isinstance(bare, dict) and not bare.keys() & {
+            "count",
+            "arguments",
+            "matrix",
+            "inputs",
+        }:
+            bare["count"] = 1  # an open job would have none
+        stages.append(bare)
+    if not parts:
+        return head, None
+    return {**head, "stages": stages, "closed": False}, (one for each in parts for one in each)
+
+
+def _pieces(table: dict[str, Any]) -> Iterator[bytes] | None:
+    """JSON arrays of arguments, if there are too many for one request; the table loses them."""
+    if table.get("overrides"):
+        return None  # they name tasks by number, or by parameters that batches do not have
+    if "arguments" in table and not isinstance(table["arguments"], str | bytes | Mapping):
+        source: Iterable[Any] = table["arguments"]
+    elif isinstance(table.get("inputs"), list) and isinstance(table.get("task"), Mapping):
+        if len(table["inputs"]) <= BATCH_TASKS_MAX and len(_encode(table)) <= BATCH_BYTES_MAX:
+            return None
+        task = table["task"] = dict(table["task"])
+        template = task.pop("arguments", None)
+        if "model" in task:
+            template = task.setdefault("input", "${input}")
+        alone = not mentions_input(task.get("command") or (), (task.get("env") or {}).values())
+        filled = (input_arguments(one, template, alone) for one in table["inputs"])
+        # A batch has tables and lists; a model's text is a table in short.
+        source = ({"text": one} if isinstance(one, str) else one for one in filled)
+    else:
+        return None
+    pieces = batches(source)
+    first, second = next(pieces, b"[]"), next(pieces, None)
+    if second is None and "inputs" not in table:
+        table["arguments"] = msgspec.Raw(first)
+        return None
+    table.pop("arguments", None)
+    table.pop("inputs", None)
+    return itertools.chain((first,) if second is None else (first, second), pieces)
+
+
+def _parts(stage: str, pieces: Iterator[bytes]) -> Iterator[Part]:
+    for piece in pieces:
+        part: dict[str, Any] = {"arguments": msgspec.Raw(piece)}
+        if stage:
+            part["stage"] = stage
+        yield part, len(msgspec.json.decode(piece, type=list[msgspec.Raw]))
 
 
 def batches(arguments: Iterable[Any]) -> Iterator[bytes]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlencode
@@ -15,7 +14,7 @@ import msgspec
 from mycel.core.identifiers import ulid
 
 from . import errors
-from .batches import BATCH_TASKS_MAX, batches
+from .batches import split
 from .connection import Address, Answer, Connection
 from .errors import Busy, ConnectionLost, NotRunning, TaskCancelled, TaskFailed, WaitTimedOut
 from .events import Event, read_events
@@ -24,6 +23,7 @@ from .shapes import (
     Job,
     JobPage,
     Logs,
+    Preview,
     Result,
     Task,
     TaskPage,
@@ -42,6 +42,8 @@ IDLE_CONNECTIONS_MAX: Final = 64
 _encode: Final = msgspec.json.Encoder().encode
 _decode_lines: Final = msgspec.json.Decoder(Result).decode_lines
 _Kind = TypeVar("_Kind")
+Progress = Callable[[int], None]
+"""Is told how many tasks have been sent so far."""
 
 
 class Client:
@@ -153,33 +155,48 @@ class Client:
 
     def submit_job(
         self,
-        task: Mapping[str, Any],
+        task: Mapping[str, Any] | None = None,
         *,
         arguments: Iterable[Any] | None = None,
         count: int | None = None,
         name: str = "",
+        progress: Progress | None = None,
+        **job: Any,
     ) -> Job:
-        """One task for each element of `arguments`, or `count` tasks alike. Jobs that are too
-        big for one request are opened, sent in batches and closed."""
-        identifier = ulid(time.time_ns() // 1_000_000, os.urandom(10))
-        head = {"id": identifier, "name": name, "task": task}
-        if arguments is None:
-            whole, rest = divmod(count or 0, BATCH_TASKS_MAX)
-            counts = [BATCH_TASKS_MAX] * whole + [rest] * (rest > 0)
-            parts: Iterator[dict[str, Any]] = iter([{"count": one} for one in counts])
-        else:
-            parts = ({"arguments": msgspec.Raw(part)} for part in batches(arguments))
-        first, second = next(parts, {"count": 0}), next(parts, None)
-        if second is None:
-            return self.submit_job_body({**head, **first})
-        self.submit_job_body({**head, "closed": False})
-        for number, part in enumerate(itertools.chain((first, second), parts)):
-            self.append(identifier, {"batch": number, **part})
+        """One task for each element of `arguments`, or `count` tasks alike; `matrix`, `inputs`,
+        `overrides` and `stages` are as in the REST API. Jobs that are too big for one request
+        are opened, sent in batches and closed; `progress` hears of each."""
+        body: dict[str, Any] = {"name": name, **job}
+        if task is not None:
+            body["task"] = task
+        if arguments is not None:
+            body["arguments"] = arguments
+        elif count is not None or not job:
+            body["count"] = count or 0
+        return self.submit_job_in_parts(body, progress)
+
+    def submit_job_in_parts(self, body: Mapping[str, Any], progress: Progress | None = None) -> Job:
+        """A job as the REST API takes it, in as many requests as its size asks for."""
+        identifier = body.get("id") or ulid(time.time_ns() // 1_000_000, os.urandom(10))
+        head, parts = split({**body, "id": identifier})
+        job = self.submit_job_body(head)
+        if parts is None:
+            return job
+        sent = 0
+        for number, (part, tasks) in enumerate(parts):
+            self.append(identifier, {"batch": number + job.batches, **part})
+            sent += tasks
+            if progress is not None:
+                progress(sent)
         return self.close_job(identifier)
 
     def submit_job_body(self, body: Mapping[str, Any]) -> Job:
-        """A job exactly as the REST API takes it."""
+        """A job exactly as the REST API takes it, in one request."""
         return self._decode(Job, self._again("POST", "/api/v1/jobs", _encode(body)))
+
+    def preview_job(self, body: Mapping[str, Any]) -> Preview:
+        """What would come of a job; nothing is changed."""
+        return self._ask(Preview, "POST", "/api/v1/jobs?dry_run=true", _encode(body))
 
     def append(self, job_id: str, batch: Mapping[str, Any]) -> None:
         """Appends a numbered batch, such as `{"batch": 0, "arguments": [[1], [2]]}`, to an

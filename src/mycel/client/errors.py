@@ -9,6 +9,7 @@ ClientError
 │   ├── NotFound            404
 │   ├── Conflict            409
 │   └── Busy                429, 503: a retry can help
+├── JobFileError        a job file is wrong; it says where
 ├── TaskFailed          the task's own fault
 ├── TaskCancelled
 └── WaitTimedOut        it goes on; only the wait is over
@@ -61,6 +62,10 @@ class Conflict(ApiError):
 
 class Busy(ApiError):
     """Not now: try again after `retry_after_seconds`."""
+
+
+class JobFileError(ClientError):
+    """For whoever wrote the file to correct."""
 
 
 class TaskFailed(ClientError):

@@ -35,6 +35,7 @@ class Task(msgspec.Struct):
     job_id: str
     state: str
     name: str = ""
+    stage: str = ""
     reason: str | None = None
     attempt: int = 0
     attempts: list[Attempt] = []
@@ -85,6 +86,21 @@ class TaskCounts(msgspec.Struct):
         return self.succeeded + self.failed + self.cancelled
 
 
+class Stage(msgspec.Struct):
+    name: str
+    state: str
+    needs: list[str] = []
+    on_failure: str = "fail"
+    tasks: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def ended(self) -> int:
+        return self.succeeded + self.failed + self.cancelled
+
+
 class Job(msgspec.Struct):
     id: str
     state: str
@@ -93,6 +109,7 @@ class Job(msgspec.Struct):
     closed: bool = True
     batches: int = 0
     tasks: TaskCounts = msgspec.field(default_factory=TaskCounts)
+    stages: list[Stage] = []
     created_at: str = ""
     finished_at: str | None = None
 
@@ -168,6 +185,36 @@ class Explanation(msgspec.Struct):
     next_try_seconds: float | None
     workers_fitting: int = 0
     estimated_start_seconds: float | None = None
+
+
+class StagePreview(msgspec.Struct):
+    name: str
+    needs: list[str]
+    on_failure: str
+    tasks: int
+
+
+class ShapePreview(msgspec.Struct):
+    """Tasks that are alike to a worker, and who could run them."""
+
+    tasks: int
+    stages: list[str]
+    driver: str
+    requirements: dict[str, Any]
+    source: str
+    workers_known: int
+    workers_able: int
+    workers_free: int
+    slots: int
+    missing: list[Obstacle]
+
+
+class Preview(msgspec.Struct):
+    """What a job would become."""
+
+    tasks: int
+    stages: list[StagePreview]
+    shapes: list[ShapePreview]
 
 
 class TaskPage(msgspec.Struct):

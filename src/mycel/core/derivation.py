@@ -7,15 +7,16 @@ groups (tasks with one specification) and parts (blocks to be) in the order of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from .errors import Unprocessable
 from .jobs import Specification
 from .stages import Stage
+from .substitution import fill_value, head_of, references
 from .sweeps import Sweep
 
 BATCH_TASKS_MAX: Final = 10_000
@@ -144,3 +145,23 @@ def positions_where(sweep: Sweep, chosen: dict[str, set[bytes]]) -> tuple[int, .
             position = position * len(axis.values) + digit
         positions.append(position)
     return tuple(positions)
+
+
+def mentions_input(command: Iterable[str], values: Iterable[str]) -> bool:
+    """Whether a command, or its environment, says where an input belongs."""
+    return any(
+        "{input}" in word or any(head_of(path) == "input" for path in references(word))
+        for word in (*command, *values)
+    )
+
+
+def input_arguments(one: Any, template: Any, alone: bool) -> Any:
+    """A task's arguments for one element of `inputs`: a table of parameters, or one value that
+    is called `input`. `alone` does as xargs does: the value is the last word of a command that
+    mentions none, and a function's only argument."""
+    parameters = one if isinstance(one, dict) else {"input": one}
+    if template is not None:
+        return fill_value(template, parameters)
+    if alone and list(parameters) == ["input"]:
+        return [parameters["input"]]
+    return parameters

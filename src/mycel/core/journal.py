@@ -164,6 +164,15 @@ class WorkerMeasured(msgspec.Struct, frozen=True):
     last_seen_at: float | None
 
 
+class ProfileSeen(msgspec.Struct, frozen=True):
+    """The most that tasks of this kind were seen to use; written when it grows."""
+
+    kind: str
+    memory: int
+    cpu_cores: int
+    seen_at: float
+
+
 class WorkersForgotten(msgspec.Struct, frozen=True):
     """The health of these workers is kept no longer."""
 
@@ -184,6 +193,7 @@ Entry = (
     | WorkerMeasured
     | WorkersForgotten
     | PartKept
+    | ProfileSeen
 )
 
 
@@ -237,3 +247,5 @@ class Restored(msgspec.Struct, frozen=True):
     """By job and index; of a stage at most a little more than what may be handed on."""
     file_bytes: dict[JobNumber, int] = {}
     """Of values in files, by job."""
+    profiles: list[ProfileSeen] = []
+    """By kind."""

@@ -62,6 +62,9 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """It took its interpreter along."""
     value_size: int = 0
     """Not 0 if the value is too long for a message: `value` is empty then, and is fetched."""
+    peak_memory: int = 0
+    """Bytes; 0 if it was not measured."""
+    cpu_seconds: float = 0.0
 
     @property
     def size(self) -> int:

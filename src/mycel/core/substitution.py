@@ -53,6 +53,11 @@ def references_in(value: object) -> Iterator[str]:
             yield from references_in(one)
 
 
+def head_of(path: str) -> str:
+    """The name that a path begins with."""
+    return path.replace("[", ".").partition(".")[0]
+
+
 def fill_text(text: str, values: Values) -> str:
     """In one pass: a value that looks like a reference is not filled again."""
     return _fill(_REFERENCE, text, values) if "${" in text else text

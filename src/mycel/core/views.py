@@ -7,7 +7,7 @@ import msgspec
 from .identifiers import JobId, PeerId
 from .jobs import Specification
 from .journal import AttemptEnded
-from .resources import Capabilities, Free
+from .resources import Capabilities, Free, Requirements
 
 
 class TaskView(msgspec.Struct, frozen=True):
@@ -91,6 +91,45 @@ class JobView(msgspec.Struct, frozen=True):
     created_at: float
     ended_at: float | None
     stages: list[StageView] = []
+
+
+class ShapeView(msgspec.Struct, frozen=True):
+    """Tasks of a job that are alike to a provider, and who could run them."""
+
+    tasks: int
+    stages: list[str]
+    driver: str
+    model: str
+    image: str
+    requirements: Requirements
+    priority: int
+    source: str
+    """Where the resources come from: given; model, whose own slots are reserved; seen, what
+    such tasks were seen to use; default, one core."""
+    workers_known: int
+    workers_able: int
+    """That could run one, if nothing else ran there."""
+    workers_free: int
+    """That have room for one now."""
+    slots: int
+    """How many run side by side on all of them, if nothing else ran there."""
+    missing: list[Obstacle]
+    """What keeps the others from it."""
+
+
+class StagePreview(msgspec.Struct, frozen=True):
+    name: str
+    needs: list[str]
+    on_failure: str
+    tasks: int
+
+
+class PreviewView(msgspec.Struct, frozen=True):
+    """What a job would become."""
+
+    tasks: int
+    stages: list[StagePreview]
+    shapes: list[ShapeView]
 
 
 class BatchView(msgspec.Struct, frozen=True):

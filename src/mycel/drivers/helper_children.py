@@ -109,6 +109,8 @@ class Child:
         self.started_at = clock()
         self.ended_at = 0.0
         self.exit_code = 0
+        self.peak_memory = 0
+        self.cpu_seconds = 0.0
         self.alive = True
         self._process_descriptor = os.pidfd_open(process_id)
         watch.register(self._process_descriptor, self._exited)
@@ -158,7 +160,9 @@ class Child:
         self._watch.unregister(self._process_descriptor)
         os.close(self._process_descriptor)
         self.signal_group(signal.SIGKILL)
-        _, status = os.waitpid(self.process_id, 0)
+        _, status, used = os.wait4(self.process_id, 0)
+        self.peak_memory = used.ru_maxrss << 10
+        self.cpu_seconds = used.ru_utime + used.ru_stime
         code = os.waitstatus_to_exitcode(status)
         self.exit_code = code if code >= 0 else 128 - code
         self.alive = False

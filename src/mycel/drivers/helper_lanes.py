@@ -277,6 +277,8 @@ def _finished(running: _Running, child: Child) -> Finished:
         stderr=stderr,
         started_at=child.started_at,
         ended_at=child.ended_at,
+        peak_memory=child.peak_memory,
+        cpu_seconds=child.cpu_seconds,
     )
 
 

@@ -62,6 +62,9 @@ class Finished(msgspec.Struct, frozen=True):
     ended_at: float = 0.0
     crashed: bool = False
     """The task took its interpreter along."""
+    peak_memory: int = 0
+    """Bytes that it had resident at the most; 0 if it was not measured."""
+    cpu_seconds: float = 0.0
 
 
 class DriverListener(Protocol):

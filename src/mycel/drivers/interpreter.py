@@ -78,8 +78,16 @@ if TYPE_CHECKING:
     """function, job id, calls"""
 
 FLUSH_SECONDS = 0.002
+MEASURED_SECONDS = 0.05
+"""The memory is looked at after calls that took longer."""
 LOOKS_BEFORE_LONG = 5
 """So often the watcher looks at a call before it is a long one."""
+
+
+def peak_memory() -> int:
+    import resource  # a quick task never needs it
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 class _Results:
@@ -252,6 +260,7 @@ class Interpreter:
             len(error),
             len(stdout),
             len(stderr),
+            0 if ended_at - started_at < MEASURED_SECONDS else peak_memory(),
         )
         return header + value + error + stdout + stderr, ended_at
 

@@ -260,6 +260,7 @@ class InterpreterLink:
                 error_bytes,
                 stdout_bytes,
                 stderr_bytes,
+                peak_memory,
             ) = RESULT.unpack_from(payload, position)
             position += RESULT.size
             value_end = position + value_bytes
@@ -288,4 +289,5 @@ class InterpreterLink:
                     stderr,
                     started_at,
                     ended_at,
+                    peak_memory=peak_memory,
                 )

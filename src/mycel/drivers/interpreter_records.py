@@ -11,8 +11,9 @@ import time
 FRAME = struct.Struct("<IB")
 """From the interpreter: length of what follows, kind."""
 RESULTS, STARTED, RETURNED, WITHDRAWN, DOOMED = 1, 2, 3, 4, 5
-RESULT = struct.Struct("<QddBiIIII")
-"""attempt, started at, ended at, failed?, exit code, lengths: value, error, stdout, stderr"""
+RESULT = struct.Struct("<QddBiIIIIQ")
+"""attempt, started at, ended at, failed?, exit code, lengths: value, error, stdout, stderr; and
+the most memory that the interpreter has had, after tasks that took long"""
 NO_EXIT_CODE = -1
 STARTED_AT = struct.Struct("<Qd")
 

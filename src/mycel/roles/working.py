@@ -329,4 +329,6 @@ def _bare_outcome(finished: Finished) -> Outcome:
         finished.started_at,
         finished.ended_at,
         crashed=finished.crashed,
+        peak_memory=finished.peak_memory,
+        cpu_seconds=finished.cpu_seconds,
     )

@@ -21,6 +21,7 @@ from mycel.core.journal import (
     LeaseEnded,
     LeaseGranted,
     PartKept,
+    ProfileSeen,
     Restored,
     StoredBlock,
     StoredJob,
@@ -33,6 +34,7 @@ from mycel.core.stages import TOO_MUCH
 from .errors import AlreadyEnded, AttemptOutdated, OwnershipLost, RuleBroken, ValueIncomplete
 from .handing import handed_results
 from .interface import Result
+from .writing import PROFILES_MAX
 
 STATES: Final = ("succeeded", "failed", "cancelled")
 
@@ -85,6 +87,7 @@ class MemoryBook:
         self.jobs: dict[JobNumber, BookJob] = {}
         self.numbers: dict[JobId, JobNumber] = {}
         self.leases: dict[tuple[PeerId, LeaseId], LeaseGranted] = {}
+        self.profiles: dict[str, ProfileSeen] = {}
         self.health: dict[PeerId, WorkerMeasured] = {}
         self.values: dict[tuple[int, int, int], bytearray] = {}
         """What stands in files elsewhere, by job, index and attempt."""
@@ -105,6 +108,7 @@ class MemoryBook:
             LeaseGranted: self._grant_lease,
             LeaseEnded: self._end_lease,
             PartKept: self._keep_part,
+            ProfileSeen: self._see_profile,
             WorkerMeasured: self._measure_worker,
             WorkersForgotten: self._forget_workers,
         }
@@ -139,6 +143,7 @@ class MemoryBook:
             tasks_failed=self.totals["failed"],
             tasks_cancelled=self.totals["cancelled"],
             file_bytes=self._file_bytes(jobs),
+            profiles=[self.profiles[kind] for kind in sorted(self.profiles)],
             health=[self.health[worker] for worker in sorted(self.health)],
             handed=handed_results(stored, groups, stored_blocks, self._values),
         )
@@ -250,6 +255,11 @@ class MemoryBook:
 
     def _grant_lease(self, granted: LeaseGranted) -> None:
         self.leases[granted.worker, granted.lease] = granted
+
+    def _see_profile(self, seen: ProfileSeen) -> None:
+        self.profiles[seen.kind] = seen
+        if len(self.profiles) > PROFILES_MAX:
+            del self.profiles[min(self.profiles.values(), key=lambda one: one.seen_at).kind]
 
     def _end_lease(self, ended: LeaseEnded) -> None:
         self.leases.pop((ended.worker, ended.lease), None)

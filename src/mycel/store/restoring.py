@@ -23,6 +23,7 @@ from mycel.core.journal import (
     GroupAdded,
     JobOpened,
     LeaseGranted,
+    ProfileSeen,
     Restored,
     StoredBlock,
     StoredJob,
@@ -89,6 +90,7 @@ def restore(connection: sqlite3.Connection) -> Restored:
             tasks_failed=totals[0],
             tasks_cancelled=totals[1],
             health=_health(connection),
+            profiles=_profiles(connection),
             handed=handed_results(jobs, groups, blocks, partial(_values, connection)),
             file_bytes=_file_bytes(connection),
         )
@@ -209,6 +211,10 @@ def _leases(connection: sqlite3.Connection) -> list[LeaseGranted]:
         LeaseGranted(worker, lease, shape, slots, _ADDRESSES.decode(addresses))
         for worker, lease, shape, slots, addresses in connection.execute(query)
     ]
+
+
+def _profiles(connection: sqlite3.Connection) -> list[ProfileSeen]:
+    return [ProfileSeen(*row) for row in connection.execute("SELECT * FROM profiles ORDER BY kind")]
 
 
 def _health(connection: sqlite3.Connection) -> list[WorkerMeasured]:

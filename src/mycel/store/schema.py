@@ -7,6 +7,7 @@
     leases                   those that have not ended
     workers                  what was measured of each
     pruned_jobs              forgotten jobs of which rows are still to be deleted
+    profiles                 what kinds of tasks were seen to use, the latest thousand
     meta                     one row: boot number, and what pruning took away: the highest
                              numbers and how many tasks had ended how
 
@@ -21,7 +22,7 @@ from typing import Final
 
 from .database import Format
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 APPLICATION_ID: Final = 0x4D59434A  # "MYCJ"
 
 _GROUPS: Final = """
@@ -49,6 +50,15 @@ CREATE TABLE workers (
 _IN_FILES: Final = """
 CREATE INDEX results_in_files ON results (job, task_index, attempt, value_size)
 WHERE value_size > 0
+"""
+
+_PROFILES: Final = """
+CREATE TABLE profiles (
+    kind TEXT PRIMARY KEY,
+    memory INTEGER NOT NULL,
+    cpu_cores INTEGER NOT NULL,
+    seen_at REAL NOT NULL
+) WITHOUT ROWID
 """
 
 # `results_by_job` also orders by sequence, since an index ends with the row's key.
@@ -172,6 +182,6 @@ JOURNAL_FORMAT: Final = Format(
     what="a scheduler's journal",
     application_id=APPLICATION_ID,
     version=SCHEMA_VERSION,
-    script=f"{_SCRIPT};{_GROUPS};{_WORKERS};{_IN_FILES}",
-    migrations=(_FROM_1, _FROM_2, _FROM_3),
+    script=f"{_SCRIPT};{_GROUPS};{_WORKERS};{_IN_FILES};{_PROFILES}",
+    migrations=(_FROM_1, _FROM_2, _FROM_3, _PROFILES),
 )

@@ -27,6 +27,7 @@ from mycel.core.journal import (
     LeaseEnded,
     LeaseGranted,
     PartKept,
+    ProfileSeen,
     TaskEnded,
     WorkerMeasured,
     WorkersForgotten,
@@ -98,6 +99,7 @@ _PRUNE_STEPS: Final = (
         SELECT job, task_index, attempt FROM ended_attempts WHERE job = ? LIMIT ?)""",
 )
 
+PROFILES_MAX: Final = 1_000
 STATES: Final = ("succeeded", "failed", "cancelled")
 
 Row = tuple[Any, ...]
@@ -128,6 +130,7 @@ class EntryWriter:
             LeaseEnded: self._end_leases,
             PartKept: self._keep_parts,
             WorkerMeasured: self._measure_workers,
+            ProfileSeen: self._see_profiles,
             WorkersForgotten: self._forget_workers,
         }
         self.forget()
@@ -285,6 +288,15 @@ class EntryWriter:
     def _measure_workers(self, run: list[WorkerMeasured]) -> None:
         rows = [astuple(measured) for measured in run]
         self._connection.executemany("INSERT OR REPLACE INTO workers VALUES (?,?,?,?,?,?)", rows)
+
+    def _see_profiles(self, run: list[ProfileSeen]) -> None:
+        rows = [astuple(seen) for seen in run]
+        self._connection.executemany("INSERT OR REPLACE INTO profiles VALUES (?,?,?,?)", rows)
+        self._connection.execute(
+            """DELETE FROM profiles WHERE kind NOT IN (
+                SELECT kind FROM profiles ORDER BY seen_at DESC, kind LIMIT ?)""",
+            (PROFILES_MAX,),
+        )
 
     def _forget_workers(self, run: list[WorkersForgotten]) -> None:
         rows = [(worker,) for forgotten in run for worker in forgotten.workers]

@@ -125,6 +125,8 @@ class Attempts:
             self._measuring.success(attempt.worker, seconds, now)
             if attempt.lease is not None:
                 self._roster.succeeded(attempt.worker, attempt.lease.queue, seconds)
+            if outcome.peak_memory:
+                self._measuring.usage(attempt.block, outcome, seconds, now)
             self._end_task(attempt, outcome, TaskState.SUCCEEDED, now)
         else:
             self._failed(attempt, outcome, now)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TypeVar
 
-import msgspec
-
 from mycel.core.codec import encode_specification, encode_stages
 from mycel.core.errors import Conflict, NotFound, Refusal, TooMany, Unprocessable
 from mycel.core.events import (
@@ -29,12 +27,15 @@ from mycel.core.views import BatchView, SubmittedView
 from .attempts import Attempts
 from .calling import Calling
 from .deadlines import Deadlines
+from .previewing import Previewing
 from .staging import Staging
 from .state import State
 from .views import job_view, over
 
 Key = TypeVar("Key")
 
+KEY_SECONDS = 86_400.0
+"""So long an idempotency key stands for the job that it came with."""
 CANCEL_CHUNK = 500
 """So many tasks of a cancelled job end in one event."""
 
@@ -47,12 +48,14 @@ class Clients:
         deadlines: Deadlines,
         calling: Calling,
         staging: Staging,
+        previewing: Previewing,
     ) -> None:
         self._state = state
         self._attempts = attempts
         self._deadlines = deadlines
         self._calling = calling
         self._staging = staging
+        self._previewing = previewing
         self._cancelling: deque[tuple[Job, int, RequestId]] = deque()
 
     # Jobs
@@ -60,7 +63,7 @@ class Clients:
     def submit(self, event: Submit, now: float) -> None:
         state = self._state
         before = state.job_ids.get(event.job_id)
-        keyed = state.idempotency_keys.get(event.idempotency_key) if event.idempotency_key else None
+        keyed = self._keyed(event.idempotency_key, now) if event.idempotency_key else None
         if before is None and keyed is not None:
             before = keyed
         if before is not None:
@@ -69,6 +72,9 @@ class Clients:
         refusal = self._refusal(event, now)
         if refusal is not None:
             state.reply(event.request, refusal)
+            return
+        if event.dry_run:
+            state.reply(event.request, self._previewing.preview(event))
             return
         job = self._open(event, now)
         if event.derived is not None:
@@ -82,6 +88,13 @@ class Clients:
             state.task_waiters.setdefault(task_key(job.number, 0), []).append(event.request)
         else:
             state.reply(event.request, SubmittedView(job_view(job), again=False))
+
+    def _keyed(self, key: str, now: float) -> Job | None:
+        """The job that this key stands for, as long as it does."""
+        job = self._state.idempotency_keys.get(key)
+        if job is None or self._state.unix(now) - job.created_at > KEY_SECONDS:
+            return None
+        return job
 
     def _submitted_again(self, event: Submit, before: Job, by_key: bool) -> None:
         state = self._state
@@ -130,7 +143,7 @@ class Clients:
         state.last_job += 1
         number = JobNumber(state.last_job)
         groups = tuple(
-            state.group_of(self._with_timeout(specification), event.user, stage)
+            state.group_of(self._previewing.prepared(specification), event.user, stage)
             for specification, stage in _groups_in(event)
         )
         created_at = state.unix(now)
@@ -165,16 +178,6 @@ class Clients:
         state.last_job = max(state.last_job, job.number)
         if job.idempotency_key:
             state.idempotency_keys[job.idempotency_key] = job
-
-    def _with_timeout(self, specification: Specification) -> Specification:
-        work, settings = specification.work, self._state.settings
-        if work.timeout_seconds is not None:
-            return specification
-        default = settings.model_task_timeout if work.driver == "model" else settings.task_timeout
-        if default is None:
-            return specification
-        work = msgspec.structs.replace(work, timeout_seconds=default)
-        return msgspec.structs.replace(specification, work=work)
 
     def _append(
         self,

@@ -73,7 +73,7 @@ class Explaining:
             view.state,
             view.reason,
             summary,
-            obstacles=self._obstacles(shape),
+            obstacles=self.obstacles(shape),
             position=position,
             wait=wait,
             estimate=estimate,
@@ -133,7 +133,7 @@ class Explaining:
 
     # Workers
 
-    def _obstacles(self, shape: Shape) -> list[Obstacle]:
+    def obstacles(self, shape: Shape) -> list[Obstacle]:
         """The same reasons together; what is temporary first."""
         grouped: dict[tuple[str, bool], tuple[list[str], int]] = {}
 

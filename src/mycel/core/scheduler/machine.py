@@ -30,10 +30,12 @@ from .attempts import Attempts
 from .calling import Calling
 from .clients import Clients
 from .deadlines import Deadlines
+from .explaining import Explaining
 from .fetching import Fetches
 from .leasing import Leasing
 from .measuring import Measuring
 from .presence import Presence
+from .previewing import Previewing
 from .restoring import Restoring
 from .retention import Retention
 from .roster import Roster
@@ -60,6 +62,7 @@ class Scheduler:
         self.state: Final = State(settings, digest, random, stopwatch, algorithms, hasher)
         self._roster = Roster(self.state)
         self._sending = Sending(self.state)
+        self._views = Views(self.state)
         self._measuring = Measuring(self.state)
         self._attempts = Attempts(self.state, self._measuring, self._roster)
         self._fetches = Fetches(self.state, self._attempts)
@@ -77,7 +80,12 @@ class Scheduler:
         )
         self._staging = Staging(self.state, self._attempts)
         self._clients = Clients(
-            self.state, self._attempts, self._deadlines, self._calling, self._staging
+            self.state,
+            self._attempts,
+            self._deadlines,
+            self._calling,
+            self._staging,
+            Previewing(self.state, Explaining(self.state)),
         )
         self._restoring = Restoring(
             self.state,
@@ -89,7 +97,6 @@ class Scheduler:
             self._deadlines,
         )
         self._retention = Retention(self.state)
-        self._views = Views(self.state)
         self._handlers = self._event_table()
         self._messages = self._message_table()
         self._timers = self._timer_table()

@@ -10,7 +10,9 @@ from typing import Final
 
 from mycel.core.health import WorkerHealth, restored_health
 from mycel.core.identifiers import PeerId
+from mycel.core.jobs import Block
 from mycel.core.journal import WorkerMeasured, WorkersForgotten
+from mycel.core.messages import Outcome
 
 from .state import State
 from .tables import Worker
@@ -30,6 +32,15 @@ class Measuring:
     def success(self, worker: Worker, seconds: float, now: float) -> None:
         worker.health.success(seconds)
         self._changed(worker, now)
+
+    def usage(self, block: Block, outcome: Outcome, seconds: float, now: float) -> None:
+        """What a task used is remembered for later ones of its kind that name no resources."""
+        state = self._state
+        work = block.group.specification.work
+        peak, cpu_seconds = outcome.peak_memory, outcome.cpu_seconds
+        seen = state.profiles.observe(work, peak, cpu_seconds, seconds, state.unix(now))
+        if seen is not None:
+            state.record(seen)
 
     def failure(self, worker: Worker, *, at_fault: bool, now: float) -> None:
         worker.health.failure(at_fault=at_fault)

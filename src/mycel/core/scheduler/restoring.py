@@ -92,6 +92,7 @@ class Restoring:
         for ended in restored.ended_attempts:
             key = task_key(ended.job, ended.index)
             state.histories.setdefault(key, []).append(ended)
+        state.profiles.restore(restored.profiles)
         state.last_job = restored.last_job
         state.succeeded = restored.tasks_succeeded
         state.failed = restored.tasks_failed

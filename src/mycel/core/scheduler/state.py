@@ -29,6 +29,7 @@ from mycel.core.jobs import Group, Job, Specification, TaskKey
 from mycel.core.journal import AttemptEnded, Entry
 from mycel.core.matching import Algorithm, Pool
 from mycel.core.messages import ControlMessage, WorkMessage
+from mycel.core.profiles import Profiles
 from mycel.core.queue import Backoff, ShapeQueue, Usual
 from mycel.core.settings import SchedulerSettings
 from mycel.core.states import WorkerState
@@ -130,6 +131,7 @@ class State:
         self.selection_seconds: list[float] = []
         self.latency_seconds: list[float] = []
 
+        self.profiles = Profiles()
         self.held_back = 0
         """Tasks of stages that have not started."""
         self.staged: dict[JobNumber, Job] = {}

@@ -225,6 +225,8 @@ class Running:
             bare.ended_at,
             held.number,
             bare.crashed,
+            peak_memory=bare.peak_memory,
+            cpu_seconds=bare.cpu_seconds,
         )
 
     def _window(self, grant: Grant) -> Window:
