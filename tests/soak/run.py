@@ -28,6 +28,7 @@ if str(REPOSITORY) not in sys.path:  # run by its path
     sys.path.insert(0, str(REPOSITORY))
 
 from tests.end_to_end.swarm import Swarm, processes_of  # noqa: E402
+from tests.soak import large_job  # noqa: E402
 from tests.soak.kills import (  # noqa: E402
     RERUN_SECONDS,
     SchedulerKill,
@@ -59,6 +60,7 @@ class Soak:
         self.rounds: int = options.rounds
         self.worker_rounds = max(1, round(options.rounds * 0.4)) if options.rounds else 0
         self.seeds: int = options.seeds
+        self.tasks: int = options.tasks
         self.seed: int = options.seed
         self.as_json: bool = options.json
         self.checks: list[tuple[str, bool]] = []
@@ -82,6 +84,8 @@ class Soak:
         self.say(f"seed {self.seed}; the same seed repeats the choices, not the timing")
         if self.rounds:
             self._kill_parts()
+        if self.tasks:
+            self._run_large_job()
         if self.seeds:
             self._simulate()
         failed = sum(not passed for _, passed in self.checks)
@@ -203,6 +207,20 @@ class Soak:
             complaints,
         )
 
+    def _run_large_job(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="mycel-large-") as folder:
+            swarm = Swarm(Path(folder) / "home", large_job.SETTINGS)
+            try:
+                large = large_job.LargeJob(swarm, self.tasks, large_job.KILLS, self.say)
+                complaints = large.run()
+            finally:
+                swarm.stop()
+        self.figures |= large.figures
+        for name, value in large.figures.items():
+            self.say(f"       {name}: {value}")
+        what = f"a job of {self.tasks:,} tasks, {large_job.KILLS} kills: each result exactly once"
+        self.check(what, not complaints, complaints)
+
     def _simulate(self) -> None:
         command = [sys.executable, "-m", "tests.simulation", "--seeds", str(self.seeds)]
         done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
@@ -221,6 +239,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="kills of the scheduler")
     parser.add_argument("--seeds", type=int, default=10_000, help="of the fault runner")
+    parser.add_argument(
+        "--tasks", type=int, default=large_job.TASKS, help="of the large job; 0 leaves it out"
+    )
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
     parser.add_argument("--json", action="store_true", help="print the figures as one object")
     signal.signal(signal.SIGTERM, _interrupt)

@@ -184,7 +184,7 @@ class Scheduler:
         self._now = now
         self._handlers[type(event)](event, now)
         if self.state.staged:
-            self._staging.look(now)
+            self._staging.look()
         if self.state.fetches:
             self._fetches.go_on()
         self._look_at_dirty(now)

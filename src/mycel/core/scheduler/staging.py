@@ -39,13 +39,12 @@ class Staging:
         queue.add_block(block)
         state.touch(queue)
 
-    def look(self, now: float) -> None:
-        """Starts, ends and skips what has become due."""
+    def look(self) -> None:
+        """Starts, ends and skips what has become due; the skipped tasks end piece by piece."""
         jobs, self._state.staged = self._state.staged, {}
         for job in jobs.values():
             while self._look_once(job):
                 pass
-        self.go_on(now)
 
     def _look_once(self, job: Job) -> bool:
         changed = False

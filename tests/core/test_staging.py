@@ -1,0 +1,136 @@
+"""Stages that are skipped piece by piece, results that are too large, keys that run out."""
+
+from __future__ import annotations
+
+from mycel.core import messages
+from mycel.core.derivation import StagePlan, derive
+from mycel.core.effects import Effect, Record, Reply, Send
+from mycel.core.events import CancelTask, Event, ReadJob, Received, Restart, Submit, Tick, WallClock
+from mycel.core.identifiers import JobId, LeaseId, PeerId, RequestId, ulid
+from mycel.core.invariants import check_scheduler
+from mycel.core.jobs import Specification
+from mycel.core.journal import Entry, JobEnded, TaskEnded
+from mycel.core.resources import Capabilities, Ledger, Requirements
+from mycel.core.scheduler import Scheduler
+from mycel.core.scheduler.clients import KEY_SECONDS
+from mycel.core.scheduler.staging import SKIP_CHUNK
+from mycel.core.settings import SchedulerSettings
+from mycel.core.stages import HANDED_BYTES_MAX, Policy, Stage
+from mycel.core.views import JobView, SubmittedView
+from mycel.core.work import Work
+from mycel.store.memory_book import MemoryBook
+
+JOB = ulid(1, bytes(10))
+WORKER = PeerId("worker")
+MACHINE = Capabilities(cpu_cores=1.0, memory=1 << 30, drivers=("python",))
+SPECIFICATION = Specification(Work("python", function="a:b"), Requirements(cpu_cores=1.0))
+
+
+class Bench:
+    """A scheduler, all that it wanted done, and one worker if it is asked for."""
+
+    def __init__(self) -> None:
+        self.machine = Scheduler(SchedulerSettings(), digest=lambda value: b"", random=lambda: 0.5)
+        self.effects: list[Effect] = []
+        self.tell(Restart(1, MemoryBook().restored()), 0.0)
+        self.tell(WallClock(1000.0), 0.0)
+
+    def tell(self, event: Event, now: float = 1.0) -> list[Effect]:
+        effects = self.machine.handle(event, now)
+        check_scheduler(self.machine)
+        self.effects += effects
+        return effects
+
+    def submit(self, stages: tuple[Stage, ...], *counts: int) -> list[Effect]:
+        plans = tuple(StagePlan(SPECIFICATION, count) for count in counts)
+        derived = derive(stages, plans)
+        return self.tell(
+            Submit(RequestId(1), JOB, "", "owner", SPECIFICATION, 0, b"", True, derived=derived)
+        )
+
+    def run_through(self) -> int:
+        """Lets time pass as long as something is due now; how often that was."""
+        turns = 0
+        while self.machine.wake_at is not None and self.machine.wake_at <= 1.0:
+            self.tell(Tick())
+            turns += 1
+        return turns
+
+    @property
+    def entries(self) -> list[Entry]:
+        records = [effect for effect in self.effects if isinstance(effect, Record)]
+        return [entry for record in records for entry in record.entries]
+
+    def job(self) -> JobView:
+        self.tell(ReadJob(RequestId(9), JOB))
+        answer = [e for e in self.effects if isinstance(e, Reply) and e.request == 9][-1].answer
+        assert isinstance(answer, JobView)
+        return answer
+
+
+def test_a_large_stage_is_skipped_in_pieces() -> None:
+    bench = Bench()
+    many = 3 * SKIP_CHUNK + 7
+    bench.submit((Stage("a"), Stage("b", needs=(0,)), Stage("c", needs=(1,))), 1, many, 2)
+    assert bench.machine.state.queued == many + 3
+    assert [stage.state for stage in bench.job().stages] == ["running", "waiting", "waiting"]
+    bench.tell(CancelTask(RequestId(2), JOB, 0))
+    assert bench.job().state == "running"
+    assert bench.run_through() >= 3
+    ended = [entry for entry in bench.entries if isinstance(entry, TaskEnded)]
+    assert len(ended) == many + 3
+    assert {entry.reason for entry in ended[1:]} == {"dependency_failed"}
+    assert {entry.error for entry in ended[1:]} == {"a task of stage 'a' was cancelled"}
+    assert [e.state for e in bench.entries if isinstance(e, JobEnded)] == ["cancelled"]
+    assert bench.machine.state.queued == 0
+
+
+def test_failures_that_are_ignored_do_not_count_for_the_job() -> None:
+    bench = Bench()
+    bench.submit((Stage("a", policy=Policy.IGNORE),), 1)
+    bench.tell(CancelTask(RequestId(2), JOB, 0))
+    assert [e.state for e in bench.entries if isinstance(e, JobEnded)] == ["succeeded"]
+
+
+def test_results_that_are_too_large_to_hand_on_stop_who_asks_for_them() -> None:
+    bench = Bench()
+    free = Ledger(MACHINE).free
+    register = messages.Register(
+        messages.WIRE_VERSION, 1, 0.0, "worker", MACHINE, free, (), [], [], []
+    )
+    bench.tell(Received(WORKER, register, 0.5), 0.5)
+    asks = Stage("asks", needs=(0,), wants=(0,))
+    sent = bench.submit((Stage("a", hands_on=True), asks, Stage("does not", needs=(0,))), 1, 1, 1)
+    [request] = [e.message for e in sent if isinstance(e, Send)]
+    assert isinstance(request, messages.Request)
+    offer = messages.Offer(request.request, True, lease=LeaseId(7), slots=1, window=1)
+    sent = bench.tell(Received(WORKER, offer, 1.0))
+    [assign] = [e.message for e in sent if isinstance(e, Send)]
+    assert isinstance(assign, messages.Assign)
+    large = b'"' + b"x" * HANDED_BYTES_MAX + b'"'
+    [bundle] = assign.bundles
+    outcome = messages.Outcome(bundle.first, bundle.job, 0, "succeeded", large)
+    bench.tell(Received(WORKER, messages.Results(1.0, [outcome], []), 1.0))
+    bench.run_through()
+    assert [stage.state for stage in bench.job().stages] == ["succeeded", "cancelled", "running"]
+    skipped = [e for e in bench.entries if isinstance(e, TaskEnded)][-1]
+    assert (skipped.index, skipped.reason) == (1, "dependency_failed")
+    assert "more than 256 KiB" in skipped.error
+
+
+def test_a_key_stands_for_its_job_for_a_day() -> None:
+    bench = Bench()
+
+    def submitted(request: int, now: float) -> tuple[JobId, bool]:
+        job = ulid(request, bytes(10))
+        event = Submit(
+            RequestId(request), job, "", "owner", SPECIFICATION, 1, b"", True, "key", b"body"
+        )
+        [answer] = [e.answer for e in bench.tell(event, now) if isinstance(e, Reply)]
+        assert isinstance(answer, SubmittedView)
+        return answer.job.job_id, answer.again
+
+    first = ulid(1, bytes(10))
+    assert submitted(1, 1.0) == (first, False)
+    assert submitted(2, 1.0 + KEY_SECONDS) == (first, True)
+    assert submitted(3, 2.0 + KEY_SECONDS) == (ulid(3, bytes(10)), False)
