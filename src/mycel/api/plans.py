@@ -183,7 +183,7 @@ class _Planner:
         sweep, listed = sweep_of(matrix, path)
         if listed is not None:
             return self._of_parameters(listed, "matrix")
-        task = self._for_parameters([axis.name for axis in sweep.axes], "matrix")
+        self._task = task = self._for_parameters([axis.name for axis in sweep.axes], "matrix")
         sweep = msgspec.structs.replace(sweep, template=self._template(task))
         specification = self._specification(task, sweep)
         return self._with_overrides(specification, sweep.count, b"")
@@ -197,7 +197,7 @@ class _Planner:
             raise unprocessable(f"a job has at most {JOB_TASKS_MAX:,} tasks", path)
         listed = [one if isinstance(one, dict) else {"input": one} for one in given]
         names = dict.fromkeys(name for one in listed for name in one)
-        task = self._for_parameters(list(names), way)
+        self._task = task = self._for_parameters(list(names), way)
         encoded = self._template(task)
         template = msgspec.json.decode(encoded) if encoded else None
         alone = not mentions_input(task.command or (), task.env.values())
@@ -258,6 +258,8 @@ class _Planner:
                 changed, work=_with(specification, changed), sweep=specification.sweep
             )
             overrides.append(Override(positions, changed))
+            if sum(len(one.positions) for one in overrides) > JOB_TASKS_MAX:
+                raise unprocessable(f"overrides name at most {JOB_TASKS_MAX:,} tasks", path)
         return StagePlan(specification, count, arguments, tuple(overrides))
 
     def _positions(
