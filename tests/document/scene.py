@@ -80,6 +80,7 @@ class Scene:
             )
         self._answers: dict[RequestId, object] = {}
         self._request = 0
+        self._shapes = 0
         self._ends: dict[JobId, tuple[float, str]] = {}
         GatewayProcess(self.clock, self.network, gateway, self._random).start()
         self.scheduler.start()
@@ -162,8 +163,9 @@ class Scene:
     def places(self, count: int) -> list[int]:
         """On which workers quick tasks run, each of a shape of its own, one after another."""
         jobs = []
-        for number in range(count):
-            jobs.append(self.submit(0.2, cores=0.1 + number / 1000))
+        for _ in range(count):
+            self._shapes += 1
+            jobs.append(self.submit(0.2, cores=0.1 + self._shapes / 1000))
             self.run(2.0)
         return [int(self.executions(job)[0].worker.rpartition("-")[2]) for job in jobs]
 
