@@ -66,3 +66,17 @@ def test_an_unknown_message_is_refused() -> None:
 def test_gossip_over_the_limit_is_refused() -> None:
     with pytest.raises(codec.MalformedFrame, match="limit"):
         codec.decode_announcement(b"x" * (64 * 1024 + 1))
+
+
+@pytest.mark.parametrize(
+    ("decode", "known"),
+    [
+        (codec.decode_work, messages.Kill([])),
+        (codec.decode_control, messages.Join(1, messages.PeerRecord("p", (), ()))),
+    ],
+)
+def test_a_field_of_a_later_version_cannot_nest_without_end(decode: Any, known: Message) -> None:
+    frame = codec.encode(known)
+    longer = bytes([frame[0] + 1]) + frame[1:] + b"\x91" * 60_000
+    with pytest.raises(codec.MalformedFrame):
+        decode(longer)

@@ -1,1 +1,1 @@
-"""`mycel bench quick`. The tasks import this package too: nothing heavy here."""
+"""`mycel bench`. The tasks import this package too: nothing heavy here."""

@@ -31,7 +31,7 @@ class Figures(msgspec.Struct, kw_only=True):
     version: str = __version__
 
 
-def rounded(figures: Figures) -> dict[str, float | str]:
+def rounded(figures: msgspec.Struct) -> dict[str, float | str]:
     """Four digits: the noise is larger than what is cut off."""
     fields: dict[str, float | str] = msgspec.structs.asdict(figures)
     return {
@@ -40,15 +40,15 @@ def rounded(figures: Figures) -> dict[str, float | str]:
     }
 
 
-def show(figures: Figures) -> None:
-    """For people: beside each figure, what it is of the machine's own."""
-    notes = _notes(figures)
+def show(figures: msgspec.Struct, notes: dict[str, str]) -> None:
+    """For people, with a note beside the figures that have one."""
     for name, value in rounded(figures).items():
         number = f"{value:>12,.10g}" if isinstance(value, float | int) else f"{value:>12}"
-        print(f"{name:<26}{number}  {notes.get(name, '')}".rstrip())
+        print(f"{name:<34}{number}  {notes.get(name, '')}".rstrip())
 
 
-def _notes(figures: Figures) -> dict[str, str]:
+def notes(figures: Figures) -> dict[str, str]:
+    """What figures are of the machine's own."""
     spawns = figures.process_tasks_per_s / figures.ref_spawn_per_s
     echoes = figures.single_http_tasks_per_s / figures.ref_echo_per_s
     commits = figures.latency_ms_p50 / figures.ref_fsync_ms_p50

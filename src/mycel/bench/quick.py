@@ -23,7 +23,7 @@ from mycel.cli.errors import UsageError
 from mycel.cli.output import print_json
 
 from . import bulk, latency, load, memory, places, references, swarms
-from .figures import Figures, rounded, show
+from .figures import Figures, notes, rounded, show
 from .percentiles import median, percentile
 
 RUNS: Final = 3
@@ -72,7 +72,7 @@ def main(given: list[str]) -> int:
     if options.json:
         print_json(rounded(figures))
     else:
-        show(figures)
+        show(figures, notes(figures))
     return 0
 
 

@@ -9,7 +9,9 @@ import importlib
 def bench(given: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="mycel bench", description="Measure a swarm.")
     parser.add_argument(
-        "suite", choices=["quick", "matching"], help="a whole swarm, or decisions alone"
+        "suite",
+        choices=["quick", "matching", "swarm"],
+        help="a whole swarm with tasks, decisions alone, or hundreds of nodes without tasks",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     options, rest = parser.parse_known_args(given)

@@ -27,8 +27,9 @@ _control: Final[msgspec.msgpack.Decoder[ControlMessage]] = msgspec.msgpack.Decod
 _signal: Final[msgspec.msgpack.Decoder[SignalMessage]] = msgspec.msgpack.Decoder(SignalMessage)
 _announcement: Final = msgspec.msgpack.Decoder(Announcement)
 _outcome: Final = msgspec.msgpack.Decoder(Outcome)
-_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError)
-"""The second where a text is not UTF-8, which msgspec does not call an error of its own."""
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""The second where a text is not UTF-8, which msgspec does not call an error of its own; the
+third where an unknown field nests without end."""
 
 
 class MalformedFrame(Exception):
@@ -56,7 +57,7 @@ def decode_control(frame: bytes) -> ControlMessage:
 def decode_signal(frame: bytes) -> SignalMessage:
     try:
         return _signal.decode(frame)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise MalformedFrame(f"not a signal: {error}") from error
 
 

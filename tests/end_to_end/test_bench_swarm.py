@@ -1,0 +1,71 @@
+"""`mycel bench swarm`, with so few nodes that its figures mean nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from mycel.bench.swarm.plan import Plan
+from mycel.bench.swarm.report import SwarmBenchFigures
+from tests.end_to_end.swarm import eventually, is_alive
+
+SMALL = ["--nodes", "12", "--processes", "4", "--scale", "0.1"]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "mycel", "bench", "swarm", *arguments]
+
+
+def test_it_prints_one_flat_object_and_everything_arrives() -> None:
+    done = subprocess.run(command("--json", *SMALL), capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert list(figures) == list(SwarmBenchFigures.__struct_fields__)
+    assert all(isinstance(value, str | int | float) for value in figures.values())
+    assert figures["joined"] == 12
+    assert figures["lookups_found"] == figures["lookups_found_after_kill"] == 10
+    assert figures["gossip_delivered"] == figures["gossip_burst_delivered"] == 1.0
+    assert figures["killed"] == 6
+    speeds = [value for name, value in figures.items() if name.endswith("_per_s")]
+    assert all(value > 0 for value in speeds)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_and_all_its_processes(number: signal.Signals) -> None:
+    with subprocess.Popen(command(*SMALL), stderr=subprocess.PIPE, text=True) as bench:
+        assert bench.stderr is not None
+        line = next(line for line in bench.stderr if "join" in line)
+        assert "12 nodes" in line
+        children = [child.pid for child in psutil.Process(bench.pid).children(recursive=True)]
+        assert len(children) >= 4
+        bench.send_signal(number)
+        bench.stderr.read()
+        assert bench.wait(30) == 130
+    eventually(lambda: not any(is_alive(pid) for pid in children), "its processes have ended")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--nodes", "3"], "--nodes is 8 to"),
+        (["--nodes", "12", "--processes", "3"], "--processes is 4"),
+        (["--nodes", "12", "--processes", "7"], "--processes is 4"),
+        (["--scale", "0"], "--scale is above 0"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(wrong: list[str], said: str) -> None:
+    done = subprocess.run(command(*wrong), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(("nodes", "processes"), [(300, 10), (12, 4), (31, 7)])
+def test_nodes_are_spread_evenly(nodes: int, processes: int) -> None:
+    spread = Plan(nodes, processes, 1).spread()
+    assert sum(spread) == nodes
+    assert max(spread) - min(spread) <= 1

@@ -1,0 +1,50 @@
+"""Identities and tokens, good and bad."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Final, NamedTuple
+
+from mycel._native import identity, issue_token
+from mycel.core.identifiers import PeerId
+from mycel.swarm.roles import mask_of
+
+SWARM_NAME: Final = "fuzz"
+HOUR: Final = 3600
+HELLO_PROTOCOL: Final = "/mycel/hello/1"
+HELLO_VERSION: Final = 1
+
+
+class Who(NamedTuple):
+    seed: bytes
+    peer: PeerId
+
+
+def somebody() -> Who:
+    seed = os.urandom(32)
+    return Who(seed, identity(seed)[1])
+
+
+class Owner:
+    def __init__(self) -> None:
+        self._secret = os.urandom(32)
+        self.public = identity(self._secret)[0]
+
+    def token(self, peer: PeerId, lifetime_seconds: int = HOUR, role: str = "worker") -> bytes:
+        return issue_token(self._secret, peer, int(time.time()) + lifetime_seconds, mask_of({role}))
+
+
+def hello_block(token: bytes) -> bytes:
+    """What a node tells of itself in the hello."""
+    return token
+
+
+def hello(token: bytes) -> bytes:
+    """What a dialer says first: version, length, block."""
+    block = hello_block(token)
+    return bytes([HELLO_VERSION]) + len(block).to_bytes(2, "big") + block
+
+
+YES: Final = bytes([0, 0, 0])
+"""What a dialer says last."""

@@ -1,0 +1,1 @@
+"""Other implementations of libp2p."""

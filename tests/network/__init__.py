@@ -1,0 +1,1 @@
+"""Swarms across network namespaces: LANs behind NAT, partitions, loss. Needs root."""
