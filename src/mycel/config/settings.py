@@ -77,6 +77,8 @@ class Swarm(_Section, frozen=True):
     listen: tuple[Multiaddr, ...] = (Multiaddr("/ip4/127.0.0.1/tcp/0"),)
     bootstrap: tuple[Multiaddr, ...] = ()
     discovery: Discovery = Discovery()
+    mdns: bool = False
+    """Find peers of this swarm on the local network, without any bootstrap address."""
     relay: bool = True
     """Be reachable through two gateways, where this node listens on more than loopback."""
 
@@ -84,6 +86,14 @@ class Swarm(_Section, frozen=True):
 class Gateway(_Section, frozen=True):
     services: tuple[str, ...] = ("bootstrap", "dht", "relay", "autonat")
     """What this gateway does for others; further ones by entry points `mycel.gateway_services`."""
+    max_reservations: Positive = 4096
+    """Nodes that can be reached through this gateway…"""
+    max_circuits: Positive = 4096
+    """…and connections that go through it at once."""
+    max_circuit_hours: Duration = 168.0
+    """A relayed connection ends after so long…"""
+    max_circuit_size: ByteSize = ByteSize(0)
+    """…or after so many bytes each way; 0 is no limit."""
 
 
 class DeclaredGpu(_Section, frozen=True):

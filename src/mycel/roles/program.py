@@ -33,7 +33,7 @@ from mycel.swarm.interface import SwarmListener
 from mycel.telemetry.log import Log, route_logging
 from mycel.telemetry.sinks import FileSink
 
-from .protocols import PROTOCOLS, liveness_of
+from .protocols import PROTOCOLS, libp2p_settings, liveness_of
 
 if TYPE_CHECKING:
     from mycel.swarm.libp2p import Libp2pSwarm
@@ -123,7 +123,7 @@ class Program:
     async def start_swarm(self, listener: SwarmListener, *, gateway: bool = False) -> Libp2pSwarm:
         """Joins libp2p with this node's identity, and listens."""
         from mycel._native import identity
-        from mycel.swarm.libp2p import Libp2pSettings, Libp2pSwarm
+        from mycel.swarm.libp2p import Libp2pSwarm
 
         owner = load_key(self.home.owner_key_path, "the owner's key")
         secret = load_or_create_key(self.folder.identity_path, "this node's identity")
@@ -136,7 +136,7 @@ class Program:
             protocols=PROTOCOLS,
             listen_addresses=self.configuration.swarm.listen,
             liveness=liveness_of(self.configuration),
-            settings=Libp2pSettings.for_gateway() if gateway else None,
+            settings=libp2p_settings(self.configuration, gateway),
         )
 
     def ready(self, peer: str, addresses: list[str], api: str = "") -> None:

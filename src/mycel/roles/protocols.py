@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from mycel.discovery.ways import Ways
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Liveness, StreamProtocol
 from mycel.wire.limits import CONTROL_BYTES_MAX, SIGNAL_BYTES_MAX, WORK_BYTES_MAX
 
 if TYPE_CHECKING:
     from mycel.config import Configuration
+    from mycel.swarm.libp2p import Libp2pSettings
 
 SIGNAL_PROTOCOL: Final = "/mycel/signal/1"
 PROTOCOLS: Final = (
@@ -28,6 +31,25 @@ def schedulers_topic(swarm_name: str) -> str:
 def ways_of(configuration: Configuration) -> Ways:
     discovery = configuration.swarm.discovery
     return Ways(dht=discovery.dht, gossip=discovery.gossip, shard_bits=discovery.shard_bits)
+
+
+def libp2p_settings(configuration: Configuration, gateway: bool) -> Libp2pSettings:
+    """The swarm's policy, as the native node takes it."""
+    from mycel.swarm.libp2p import Libp2pSettings
+
+    mdns = configuration.swarm.mdns
+    if not gateway:
+        return Libp2pSettings(mdns=mdns)
+    policy = configuration.gateway
+    return msgspec.structs.replace(
+        Libp2pSettings.for_gateway(),
+        mdns=mdns,
+        gateway=not {"relay", "autonat"}.isdisjoint(policy.services),
+        relay_max_reservations=policy.max_reservations,
+        relay_max_circuits=policy.max_circuits,
+        relay_max_circuit_seconds=policy.max_circuit_hours * 3600.0,
+        relay_max_circuit_bytes=int(policy.max_circuit_size),
+    )
 
 
 def reserves(configuration: Configuration) -> bool:
