@@ -90,6 +90,8 @@ def _(folder: Path) -> None:
     assert set(scene.places(6)) == {0, 1, 2}, "in turn, whatever the load"
     scene.change(selecting("capability-based"))
     assert 0 not in scene.places(6), "the least load first"
+    scene.submit(0.5, count=60, cores=1.5)  # who is quick is judged by tasks of one shape
+    scene.run(60.0)
     scene.change(selecting("performance-aware"))
     assert scene.places(6) == [2] * 6, "the quickest"
 
