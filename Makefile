@@ -16,7 +16,7 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint test-native test-python soak bench locks clean tools
+.PHONY: help setup demo test lint test-native test-python soak bench peers locks clean tools
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ soak: setup ## Many seeds of the simulated swarm with faults
 
 bench: setup ## Quick measurements, as JSON
 	$(VENV)/bin/mycel bench quick --json
+
+peers: setup ## Mycel beside Ray, Dask and HyperQueue, which are installed in the cache
+	$(PYTHON) benchmarks/peers.py --install
 
 locks: $(STAMPS)/python ## Write requirements/*.txt anew from pyproject.toml
 	$(VENV)/bin/uv pip compile $(LOCK) pyproject.toml -o requirements/base.txt
