@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -193,8 +194,15 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 def iso(seconds: float) -> str:
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return f"{moment.isoformat(timespec='milliseconds')[:-6]}Z"
+    # Microseconds are what a float of today's seconds holds for certain.
+    whole, microseconds = divmod(round(seconds * 1_000_000), 1_000_000)
+    return f"{_iso_second(whole)}.{microseconds // 1000:03d}Z"
+
+
+@lru_cache(64)
+def _iso_second(seconds: int) -> str:
+    """Most of the moments that are told together lie in one second or two."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")[:-6]
 
 
 def iso_or_none(seconds: float | None) -> str | None:

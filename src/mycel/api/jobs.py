@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import time
 from typing import Final
 
@@ -28,8 +29,12 @@ KEY_LENGTH_MAX: Final = 255
 TERMINAL: Final = frozenset({"succeeded", "failed", "cancelled"})
 
 
+_randomness: Final = random.Random(os.urandom(32)).randbytes
+"""Seeded by the system once: an id has to be unique, it is no secret."""
+
+
 def new_id() -> JobId:
-    return ulid(time.time_ns() // 1_000_000, os.urandom(10))
+    return ulid(time.time_ns() // 1_000_000, _randomness(10))
 
 
 def digest_of(body: bytes) -> bytes:

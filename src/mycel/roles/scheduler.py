@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
@@ -30,6 +31,11 @@ from .serving import SchedulerBackend
 if TYPE_CHECKING:
     from mycel.api.hot import Limits
     from mycel.api.server import ApiServer
+
+
+SWITCH_SECONDS: Final = 0.0005
+"""So long a thread waits for the interpreter lock before it insists (Python: 5 ms). The writer
+wants it after each row; its commits must not stand behind a busy loop."""
 
 
 def main(options: Options) -> int:
@@ -76,6 +82,7 @@ async def serve(program: Program, port: int | None) -> None:
     from mycel.api.hot import Limits
     from mycel.api.server import CannotBind, PortInUse, bind
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     configuration = program.configuration
     address = configuration.scheduler.api.bind_address
     try:
