@@ -39,7 +39,8 @@ from mycel.core.views import (
     TaskView,
     WorkerView,
 )
-from mycel.store.interface import End, JobRow, Reader, Result
+from mycel.store.interface import End, JobRow, Lines, Reader, Result
+from mycel.store.lines import lines_of
 from mycel.telemetry.figures import SchedulerFigures
 
 Value = TypeVar("Value")
@@ -446,6 +447,9 @@ class FakeBackend(Reader):
     def results(self, job: JobId, *, after: int, limit: int) -> list[Result]:
         found = (one for one in self.jobs_by_id[job].results.values() if one.sequence > after)
         return sorted(found, key=lambda result: result.sequence)[:limit]
+
+    def lines(self, job: JobId, *, after: int, limit: int) -> Lines:
+        return lines_of(self.results(job, after=after, limit=limit), after)
 
     def ends(self, *, after: int, limit: int, job: JobId | None = None) -> list[End]:
         found = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from mycel.store.errors import (
     StoreError,
     ValueIncomplete,
 )
+from mycel.store.interface import Lines, Result
 from mycel.store.memory import MemoryStore
 
 from .store_harness import (
@@ -274,6 +276,77 @@ class TestRestart:
         assert result is not None
         assert result.sequence == 2
         assert harness.store.restore().tasks_succeeded == 2
+
+
+# What a line has to quote, leave out or tell apart.
+ODD_ENDS = [
+    task_ended(value=b"[1,2]"),
+    task_ended(value='{"text":"söme \\"quoted\\" 🌱 text"}'.encode()),
+    task_ended(value=b""),
+    task_ended(attempt=None, state="cancelled", value=b""),
+    msgspec.structs.replace(task_ended(state="failed", value=b""), error='"\n\t\\ \x01 ü 🌱'),
+    msgspec.structs.replace(task_ended(value=b"null"), digest=b"", exit_code=None),
+]
+
+
+def line_of(result: Result) -> dict[str, object]:
+    ended = result.ended
+    line: dict[str, object] = {
+        "index": ended.index,
+        "state": ended.state,
+        "exit_code": ended.exit_code,
+        "error": ended.error or None,
+        "digest": f"blake3:{ended.digest.hex()}" if ended.digest else None,
+        "attempt": ended.number,
+        "worker": ended.worker,
+        "sequence": result.sequence,
+    }
+    if ended.value:
+        line["value"] = json.loads(ended.value)
+    if ended.value_size:
+        line["size"] = ended.value_size
+    return line
+
+
+class TestLines:
+    def test_lines_say_what_the_results_are(self, harness: Harness) -> None:
+        ends: list[Entry] = [
+            msgspec.structs.replace(one, index=i) for i, one in enumerate(ODD_ENDS)
+        ]
+        commit_soundly(harness, [opened(1), block(1, count=len(ends))], ends)
+        lines = harness.store.lines(job_id(1), after=0, limit=100)
+        found = harness.store.results(job_id(1), after=0, limit=100)
+        assert [json.loads(one) for one in lines.encoded.splitlines()] == [*map(line_of, found)]
+        assert (lines.count, lines.last) == (len(ends), found[-1].sequence)
+        assert lines.encoded.endswith(b"\n")
+
+    def test_a_value_in_a_file_has_its_size_told(self, harness: Harness) -> None:
+        setting: list[Entry] = [opened(1), block(1), part(0, b"[1,2]")]
+        commit_soundly(harness, setting, [large_ended(b"[1,2]")])
+        (line,) = harness.store.lines(job_id(1), after=0, limit=9).encoded.splitlines()
+        assert json.loads(line)["size"] == 5
+        assert "value" not in json.loads(line)
+
+    def test_lines_go_on_behind_the_last_one(self, harness: Harness) -> None:
+        ends: list[Entry] = [task_ended(index=index) for index in range(5)]
+        commit_soundly(harness, [opened(1), opened(2), block(1, count=5), block(2)], ends)
+        first = harness.store.lines(job_id(1), after=0, limit=3)
+        rest = harness.store.lines(job_id(1), after=first.last, limit=3)
+        none = harness.store.lines(job_id(1), after=rest.last, limit=3)
+        assert (first.count, rest.count, none) == (3, 2, Lines(b"", 0, rest.last))
+        assert harness.store.lines(job_id(2), after=0, limit=3).count == 0
+        assert harness.store.lines(job_id(9), after=0, limit=3).count == 0
+
+    def test_large_results_come_a_few_at_a_time(self, harness: Harness) -> None:
+        value = b'"%b"' % (b"x" * (1 << 20))
+        ends: list[Entry] = [task_ended(index=index, value=value) for index in range(6)]
+        commit_soundly(harness, [opened(1), block(1, count=6)], ends)
+        first = harness.store.lines(job_id(1), after=0, limit=100)
+        assert 0 < first.count < 6
+        rest = harness.store.lines(job_id(1), after=first.last, limit=100)
+        assert first.count + rest.count == 6
+        indices = [json.loads(one)["index"] for one in (first.encoded + rest.encoded).splitlines()]
+        assert indices == list(range(6))
 
 
 class TestReads:

@@ -6,11 +6,8 @@ import asyncio
 import functools
 from typing import Final
 
-import msgspec
-from msgspec import UNSET, Raw, UnsetType
-
 from mycel.core.identifiers import JobId
-from mycel.store.interface import Reader, Result
+from mycel.store.interface import Lines, Reader
 
 from .backend import Backend, Stopping
 from .exchange import Receive, Send, hang_up
@@ -23,47 +20,6 @@ PAUSE_SECONDS: Final = 0.005
 """A follower that got only a few lines waits so long for more of them: a read per commit
 would cost more than the lines."""
 FEW_LINES: Final = 500
-
-_encode_lines: Final = msgspec.json.Encoder().encode_lines
-
-
-class ResultLine(msgspec.Struct, frozen=True):
-    index: int
-    state: str
-    value: Raw | UnsetType
-    exit_code: int | None
-    error: str | None
-    digest: str | None
-    attempt: int
-    worker: str | None
-    sequence: int
-    """Of the commit; `?after=` goes on behind it."""
-    size: int | UnsetType = UNSET
-    """Of a value that is too long for a line: `GET /api/v1/tasks/{id}/result` has it."""
-
-
-def line(result: Result) -> ResultLine:
-    ended = result.ended
-    return ResultLine(
-        ended.index,
-        ended.state,
-        Raw(ended.value) if ended.value else UNSET,
-        ended.exit_code,
-        ended.error or None,
-        "blake3:" + ended.digest.hex() if ended.digest else None,
-        ended.number,
-        ended.worker,
-        result.sequence,
-        ended.value_size or UNSET,
-    )
-
-
-def read_lines(reader: Reader, job: JobId, after: int) -> tuple[bytes, int, int]:
-    """The encoded lines, how many they are, and the last one's sequence."""
-    found = reader.results(job, after=after, limit=LINES_MAX)
-    if not found:
-        return b"", 0, after
-    return _encode_lines([line(result) for result in found]), len(found), found[-1].sequence
 
 
 async def stream(
@@ -102,12 +58,13 @@ async def _send_lines(
         over = not follow
         while not hung_up.done():
             advanced.clear()
-            look = functools.partial(read_lines, job=job, after=after)
-            lines, count, after = await backend.read(look)
-            if lines:
+            lines = await backend.read(functools.partial(_read, job=job, after=after))
+            after = lines.last
+            if lines.count:
                 # Waits while the client's side is full: a slow reader costs one batch.
-                await send({"type": "http.response.body", "body": lines, "more_body": True})
-                if count < FEW_LINES and not over:
+                body = {"type": "http.response.body", "body": lines.encoded, "more_body": True}
+                await send(body)
+                if lines.count < FEW_LINES and not over:
                     await asyncio.sleep(PAUSE_SECONDS)
                 continue
             if over:
@@ -116,6 +73,10 @@ async def _send_lines(
             over = (await read_job(backend, job)).state in TERMINAL
             if not over:
                 await _either(advanced, hung_up)
+
+
+def _read(reader: Reader, job: JobId, after: int) -> Lines:
+    return reader.lines(job, after=after, limit=LINES_MAX)
 
 
 async def _either(advanced: asyncio.Event, hung_up: asyncio.Future[None]) -> None:

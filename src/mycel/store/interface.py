@@ -52,6 +52,15 @@ class End(msgspec.Struct, frozen=True):
     """How its job has ended, if this was the job's last task; else empty."""
 
 
+class Lines(msgspec.Struct, frozen=True):
+    """Results as JSON, each with a line of its own."""
+
+    encoded: bytes
+    count: int
+    last: int
+    """The sequence of the last one, or what they were asked after."""
+
+
 class JobRow(msgspec.Struct, frozen=True):
     opened: JobOpened
     closed: bool
@@ -109,6 +118,10 @@ class Reader(Protocol):
 
     def sequences(self) -> tuple[int, int]:
         """The highest sequence that was pruned, and the highest that there is or was."""
+        ...
+
+    def lines(self, job: JobId, *, after: int, limit: int) -> Lines:
+        """The same results, as `store.lines` writes them."""
         ...
 
     def results_by_index(self, job: JobId, *, first: int, limit: int) -> list[Result]:

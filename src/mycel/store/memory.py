@@ -34,7 +34,8 @@ from mycel.core.journal import (
 )
 
 from .errors import DiskRefused, JournalBroken, StoreError
-from .interface import Done, End, JobRow, Result
+from .interface import Done, End, JobRow, Lines, Result
+from .lines import lines_of
 from .memory_book import BookJob, MemoryBook
 from .reading import RESULT_BYTES_MAX, arguments_of, size_of
 
@@ -229,6 +230,9 @@ class MemoryStore:
     def sequences(self) -> tuple[int, int]:
         book = self._durable.book
         return book.pruned_sequence, book.last_sequence
+
+    def lines(self, job: JobId, *, after: int, limit: int) -> Lines:
+        return lines_of(self.results(job, after=after, limit=limit), after)
 
     def results_by_index(self, job: JobId, *, first: int, limit: int) -> list[Result]:
         found = self._durable.book.find(job)

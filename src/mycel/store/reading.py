@@ -16,7 +16,8 @@ from mycel.core.journal import AttemptEnded, JobOpened, TaskEnded
 
 from .database import open_read_only
 from .errors import JournalBroken, translated
-from .interface import End, JobRow, Result
+from .interface import End, JobRow, Lines, Result
+from .lines import LINE_SQL, lines_of
 from .restoring import attempt_of_row
 from .values import ValueFiles
 
@@ -62,6 +63,17 @@ SELECT max(pruned_sequence, coalesce((
     max(pruned_sequence, coalesce((SELECT max(sequence) FROM results), 0))
 FROM meta
 """
+_SIZE: Final = f"""
+SELECT count(*), max(sequence), sum(length(value) + length(error)) FROM (
+    SELECT sequence, value, error FROM results INDEXED BY results_by_job
+    WHERE job = {_NUMBER} AND sequence > ?2 ORDER BY sequence LIMIT ?3)
+"""  # noqa: S608
+# As a blob: nobody need look through the text again. The order of rows is the index's.
+_LINES: Final = f"""
+SELECT CAST(group_concat(line, '') AS BLOB) FROM (
+    SELECT {LINE_SQL} AS line FROM results INDEXED BY results_by_job
+    WHERE job = {_NUMBER} AND sequence > ?2 AND sequence <= ?3 ORDER BY sequence)
+"""  # noqa: S608
 _RESULTS_BY_INDEX: Final = f"""
 SELECT * FROM results INDEXED BY results_by_task
 WHERE job = {_NUMBER} AND task_index >= ?2 AND task_index < ?2 + ?3 ORDER BY task_index
@@ -124,6 +136,16 @@ class SqliteReader:
 
     def results(self, job: JobId, *, after: int, limit: int) -> list[Result]:
         return self._results(_RESULTS, (job, after, limit))
+
+    def lines(self, job: JobId, *, after: int, limit: int) -> Lines:
+        with self._connection() as connection:
+            count, last, size = connection.execute(_SIZE, (job, after, limit)).fetchone()
+            if not count:
+                return Lines(b"", 0, after)
+            if size <= RESULT_BYTES_MAX:
+                (encoded,) = connection.execute(_LINES, (job, after, last)).fetchone()
+                return Lines(encoded, count, last)
+        return lines_of(self.results(job, after=after, limit=limit), after)
 
     def ends(self, *, after: int, limit: int, job: JobId | None = None) -> list[End]:
         of_job = "" if job is None else f"AND job = {_NUMBER}"

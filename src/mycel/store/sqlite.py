@@ -32,7 +32,7 @@ from mycel.core.journal import AttemptEnded, Entry, PartKept, Restored
 from . import restoring
 from .database import open_database, preallocate_wal
 from .errors import JournalBroken, RuleBroken, StoreError, foreign, translated
-from .interface import Done, End, JobRow, Result
+from .interface import Done, End, JobRow, Lines, Result
 from .pace import Pace
 from .reading import SqliteReader
 from .schema import JOURNAL_FORMAT
@@ -163,6 +163,9 @@ class SqliteStore:
 
     def sequences(self) -> tuple[int, int]:
         return self._reader.sequences()
+
+    def lines(self, job: JobId, *, after: int, limit: int) -> Lines:
+        return self._reader.lines(job, after=after, limit=limit)
 
     def results_by_index(self, job: JobId, *, first: int, limit: int) -> list[Result]:
         return self._reader.results_by_index(job, first=first, limit=limit)
