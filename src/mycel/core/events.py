@@ -111,6 +111,12 @@ class WorkerWithdrawn(Event, frozen=True):
     peer: PeerId
 
 
+class WorkerIsLocal(Event, frozen=True):
+    """It runs on the scheduler's own machine, or in its process."""
+
+    peer: PeerId
+
+
 # The journal, for the scheduler
 
 

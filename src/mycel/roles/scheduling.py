@@ -21,7 +21,15 @@ from mycel.core.effects import (
     TaskStreamed,
     Tell,
 )
-from mycel.core.events import Event, Reconfigure, Restart, RoundTrip, WorkersSeen, WorkerWithdrawn
+from mycel.core.events import (
+    Event,
+    Reconfigure,
+    Restart,
+    RoundTrip,
+    WorkerIsLocal,
+    WorkersSeen,
+    WorkerWithdrawn,
+)
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import Announcement, Dismiss, PeerRecord
 from mycel.core.scheduler import Scheduler
@@ -39,6 +47,8 @@ from .member import Member, NoteLine
 from .protocols import schedulers_topic
 
 ROLE: Final = "scheduler"
+LOOPBACK: Final = ("/ip4/127.", "/ip6/::1/")
+"""Whoever comes from there is on this machine."""
 ANNOUNCE_SECONDS_MIN: Final = 1.0
 """However much happens, nobody hears of this scheduler more often."""
 PART_SECONDS: Final = 5.0
@@ -151,6 +161,8 @@ class SchedulerNode(Member):
 
     def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
         super().connected(peer, admission, address, relayed)
+        if "worker" in admission.roles and not relayed and address.startswith(LOOPBACK):
+            self.post(WorkerIsLocal(peer))
         if "gateway" in admission.roles:
             # A gateway is a door to others: what was said before it nobody heard.
             self._say_where()

@@ -156,6 +156,14 @@ class Pool:
         member.foresee()
         self._place(member)
 
+    def set_running(self, member: Member, running: int) -> None:
+        """Tasks were sent to it, or have ended."""
+        if member.running != running:
+            member.running = running
+            load = self._load_of(member)
+            self.load.put(member.slot, load)
+            self.burden.put(member.slot, burden(member, load))
+
     def set_available(self, member: Member, available: bool) -> None:
         if member.available != available:
             member.available = available

@@ -91,6 +91,7 @@ class Attempts:
                 self._state.results_refused += 1
             acknowledged.append(outcome.attempt)
         self._roster.measured(worker)
+        self._roster.moved(worker)
         self._acknowledge_soon(worker, acknowledged, now)
 
     def _acknowledge_soon(self, worker: Worker, attempts: list[AttemptId], now: float) -> None:

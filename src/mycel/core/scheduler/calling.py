@@ -67,6 +67,11 @@ class Calling:
         self._state.timers.cancel(("forget", peer))
         self._state.known.take(peer)
 
+    def _hand_over(self, peer: PeerId) -> None:
+        """To the workers with a record of their own."""
+        self._state.timers.cancel(("forget", peer))
+        self._state.known.hand_over(peer)
+
     # Calling
 
     def look(self, queue: ShapeQueue, now: float) -> None:
@@ -102,7 +107,7 @@ class Calling:
 
     def _dial(self, known: KnownWorker, now: float) -> None:
         state = self._state
-        self.forget(known.peer, now)
+        self._hand_over(known.peer)
         worker = state.add_worker(known.peer, WorkerState.CALLED)
         worker.boot = known.boot
         worker.name = known.name
@@ -177,7 +182,7 @@ class Calling:
         state = self._state
         known = state.known.get(worker.peer)
         if known is not None:
-            self.forget(worker.peer, now)
+            self._hand_over(worker.peer)
         found_by = register.heard_by or (known.source if known is not None else "")
         if found_by:
             worker.facts["presence"] = (found_by, now)

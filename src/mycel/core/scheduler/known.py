@@ -92,11 +92,15 @@ class KnownWorkers:
         return True
 
     def take(self, peer: PeerId) -> KnownWorker | None:
-        """Out of here: it is called, linked, withdrawn or too old."""
+        """Out of here: it is withdrawn or too old."""
         known = self._workers.pop(peer, None)
         if known is not None:
             self._pool.remove(peer)
         return known
+
+    def hand_over(self, peer: PeerId) -> KnownWorker | None:
+        """It is called or linked: it leaves here, and keeps its place in the pool."""
+        return self._workers.pop(peer, None)
 
     def suitable(self, shape: Shape, random: Callable[[], float]) -> Iterator[KnownWorker]:
         """Those that satisfy the whole requirement, the best first."""

@@ -61,7 +61,7 @@ class Scheduler:
     ) -> None:
         self.state: Final = State(settings, digest, random, stopwatch, algorithms, hasher)
         self._roster = Roster(self.state)
-        self._sending = Sending(self.state)
+        self._sending = Sending(self.state, self._roster)
         self._views = Views(self.state)
         self._measuring = Measuring(self.state)
         self._attempts = Attempts(self.state, self._measuring, self._roster)
@@ -118,6 +118,7 @@ class Scheduler:
             events.SilenceNoticed: self._silence,
             events.DialFailed: self._dial_failed,
             events.RoundTrip: self._round_trip,
+            events.WorkerIsLocal: self._worker_is_local,
             events.WorkersSeen: self._calling.seen,
             events.WorkerWithdrawn: self._calling.withdrawn,
             events.Submit: clients.submit,
@@ -327,6 +328,9 @@ class Scheduler:
         worker = self.state.workers.get(event.peer)
         if worker is not None:
             self._roster.round_trip(worker, event.seconds)
+
+    def _worker_is_local(self, event: events.WorkerIsLocal, now: float) -> None:
+        self._roster.is_local(event.peer, now)
 
     def _received(self, event: events.Received, now: float) -> None:
         message = event.message

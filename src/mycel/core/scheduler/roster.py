@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from mycel.core.identifiers import PeerId
 from mycel.core.queue import ShapeQueue
 from mycel.core.resources import Free
 
 from .state import State
 from .tables import Worker
 
+LOCAL_MAX: Final = 4096
 _FADING: Final = 0.05
 """How much one more task counts in how quick its worker is."""
 
@@ -30,11 +32,19 @@ class Roster:
         member = worker.member = pool.put(
             worker.peer, worker.capabilities, linked=True, local=local, source=source, seen_at=now
         )
-        pool.report(member, worker.free, len(worker.attempts))
+        pool.report(member, worker.free, self._running(worker))
         if worker.rtt_seconds is not None:
             pool.set_rtt(member, worker.rtt_seconds)
         self.stands(worker)
         self.measured(worker)
+
+    def is_local(self, peer: PeerId, now: float) -> None:
+        state = self._state
+        if len(state.local_workers) < LOCAL_MAX:
+            state.local_workers.add(peer)
+        worker = state.workers.get(peer)
+        if worker is not None and worker.member is not None:
+            self.described(worker, now)
 
     def stands(self, worker: Worker) -> None:
         """Its health, or whether it takes new work, may have changed."""
@@ -45,9 +55,19 @@ class Roster:
         """Whether there is more room than before."""
         gained = _gains(worker.free, free)
         worker.free = free
+        worker.running_for_others = max(0, running - len(worker.attempts))
         if worker.member is not None:
-            self._state.pool.report(worker.member, free, running)
+            self._state.pool.report(worker.member, free, self._running(worker))
         return gained
+
+    def moved(self, worker: Worker) -> None:
+        """Tasks were sent to it or have ended, which it does not report by itself."""
+        if worker.member is not None:
+            self._state.pool.set_running(worker.member, self._running(worker))
+
+    @staticmethod
+    def _running(worker: Worker) -> int:
+        return worker.running_for_others + len(worker.attempts)
 
     def round_trip(self, worker: Worker, seconds: float) -> None:
         worker.rtt_seconds = seconds

@@ -12,13 +12,15 @@ from mycel.core.messages import MESSAGE_BYTES, Assign, Bundle
 from mycel.core.queue import ShapeQueue
 from mycel.core.states import TASK, LeaseState, TaskState, TaskStep
 
+from .roster import Roster
 from .state import State
 from .tables import Attempt, Lease
 
 
 class Sending:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, roster: Roster) -> None:
         self._state = state
+        self._roster = roster
 
     def fill(self, queue: ShapeQueue, now: float) -> None:
         """Sends what waits into the room that the leases of this shape have."""
@@ -108,6 +110,7 @@ class Sending:
         lease.queue.live += len(tasks)
         lease.unaccepted.append((first, len(tasks), now))
         state.timers.set(("accept", lease.key), now + state.settings.health_check_timeout)
+        self._roster.moved(worker)
         state.send(worker.peer, Assign(lease.id, bundles))
 
     def _empty_bundle(self, first: AttemptId, block: Block) -> Bundle:

@@ -194,6 +194,8 @@ class Worker:
         """What it was asked for and said no to, a moment ago."""
         self.member: Member | None = None
         """Its place in the pool, once it has said what it can do."""
+        self.running_for_others = 0
+        """Attempts of other schedulers, when it last spoke of its load."""
         self.relative_seconds = 1.0
         """How long its tasks take, 1 being usual for each of their shapes."""
         self.facts: dict[str, tuple[str, float]] = {}
