@@ -163,8 +163,8 @@ class Eligibility:
 
     def _custom_asked(self, name: str, amount: float) -> Hurdle:
         amounts = self._custom.get(name)
-        if amounts is None or not micros(amount):
-            passing = 0 if micros(amount) else self.known
+        if amounts is None or amount <= 0.0:
+            passing = 0 if amount > 0.0 else self.known
             return Hurdle(passing, lambda _: f"needs {amount:g} {name}, they have none")
         return Hurdle(
             amounts.at_least(micros(amount)),

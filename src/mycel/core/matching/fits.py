@@ -16,8 +16,9 @@ from mycel.core.resources import (
 
 
 def micros(amount: float) -> int:
-    """Amounts of custom resources are compared in millionths, as integers."""
-    return round(amount * 1_000_000)
+    """Amounts of custom resources are compared in millionths, as integers. However little is
+    needed, who has none of it does not have enough."""
+    return max(1, round(amount * 1_000_000)) if amount > 0.0 else 0
 
 
 def total_of(capabilities: Capabilities) -> Free:
@@ -57,8 +58,9 @@ def slots_that_fit(
     if requirements.disk:
         most = min(most, free.disk // requirements.disk)
     for name, amount in requirements.custom:
-        if micros(amount):
-            most = min(most, micros(dict(free.custom).get(name, 0.0)) // micros(amount))
+        if amount > 0.0:
+            there = micros(dict(free.custom).get(name, 0.0))
+            most = min(most, there // micros(amount))
     wanted = requirements.gpus
     if wanted is not None and most > 0:
         suiting = gpus_suiting(wanted, capabilities.gpus)
