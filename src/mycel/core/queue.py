@@ -36,18 +36,20 @@ class Waiting:
 class Usual:
     """How long tasks of a shape take. It outlives the queue."""
 
-    __slots__ = ("seconds",)
+    __slots__ = ("count", "seconds")
 
     def __init__(self) -> None:
+        self.count = 0
         self.seconds: float | None = None
 
     def measure(self, seconds: float) -> float:
         """How long this one took, 1 being usual."""
+        self.count += 1
         if self.seconds is None or self.seconds <= 0.0:
             self.seconds = seconds
             return 1.0
         relative = seconds / self.seconds
-        self.seconds += _FADING * (seconds - self.seconds)
+        self.seconds += max(_FADING, 1.0 / self.count) * (seconds - self.seconds)
         return relative
 
 

@@ -77,7 +77,9 @@ class Roster:
     def succeeded(self, worker: Worker, queue: ShapeQueue, seconds: float) -> None:
         """On the way of every task: the pool is told once for all that came together."""
         relative = queue.usual.measure(seconds)
-        worker.relative_seconds += _FADING * (relative - worker.relative_seconds)
+        worker.compared += 1
+        share = max(_FADING, 1.0 / worker.compared)
+        worker.relative_seconds += share * (relative - worker.relative_seconds)
 
     def measured(self, worker: Worker) -> None:
         rate = worker.health.success_rate

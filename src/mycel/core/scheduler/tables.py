@@ -196,6 +196,8 @@ class Worker:
         """Its place in the pool, once it has said what it can do."""
         self.running_for_others = 0
         """Attempts of other schedulers, when it last spoke of its load."""
+        self.compared = 0
+        """Tasks whose duration was compared with the usual one of their shape."""
         self.relative_seconds = 1.0
         """How long its tasks take, 1 being usual for each of their shapes."""
         self.facts: dict[str, tuple[str, float]] = {}
