@@ -110,7 +110,19 @@ def workers(given: list[str]) -> int:
             return 0
         found = client.workers()
     print_table(
-        ("WORKER", "STATE", "RUNNING", "CORES", "MEMORY", "GPUS", "SUCCESS", "MEAN", "SEEN", "RTT"),
+        (
+            "WORKER",
+            "STATE",
+            "RUNNING",
+            "CORES",
+            "MEMORY",
+            "GPUS",
+            "SUCCESS",
+            "MEAN",
+            "FAILS",
+            "SEEN",
+            "RTT",
+        ),
         [_worker_row(worker) for worker in found],
     )
     return 0
@@ -128,6 +140,7 @@ def _worker_row(worker: Worker) -> tuple[str, ...]:
         ", ".join(gpu["model"] for gpu in has.get("gpus", [])) or "-",
         "-" if rate is None else f"{rate:.0%}",
         "-" if mean is None else duration(mean),
+        str(health.consecutive_failures),
         age(health.last_seen) or "-",
         "-" if worker.rtt_ms is None else f"{worker.rtt_ms:.1f} ms",
     )

@@ -50,6 +50,8 @@ class Task(msgspec.Struct):
     created_at: str = ""
     started_at: str | None = None
     finished_at: str | None = None
+    next_try_at: str | None = None
+    """While it waits for another attempt."""
     result: TaskResult | None = None
     error: str | None = None
 
