@@ -54,7 +54,8 @@ def test_what_waits_past_its_deadline_fails(make_swarm: SwarmMaker) -> None:
 
 
 def test_a_task_that_kills_its_interpreters_is_stopped(make_swarm: SwarmMaker) -> None:
-    swarm = make_swarm()
+    retry = "[scheduler.retry]\nmax_attempts = 9\npoison_attempts = 3\nbackoff_base = 0.5\n"
+    swarm = make_swarm(retry + "[worker]\ncpu_cores = 2\n")
     swarm.up(workers=2)
     with Client(swarm.client.api, swarm.token) as listener:
         swarm.client.submit(command=["true"], wait=30)
