@@ -10,18 +10,52 @@ def identity(secret: bytes) -> tuple[bytes, PeerId]:
     Raises `InvalidKey`.
     """
 
-def issue_token(owner_secret: bytes, peer_id: str, expires_at: int, roles: int) -> bytes:
-    """A membership token: the owner's signature over peer id, expiry (seconds since 1970)
-    and roles (a bit mask: gateway 1, scheduler 2, worker 4, cluster 8).
+Statement = dict[str, str | int | list[str] | dict[str, int] | None]
+"""What a block of a token says: user, roles, actions, priority_max, caps (in thousandths),
+cluster, expires_at. What is absent or None is not said."""
 
-    Raises `InvalidKey`, `InvalidAddress`.
-    """
+Described = tuple[
+    str,
+    str | None,
+    int,
+    list[str],
+    int | None,
+    dict[str, int],
+    str | None,
+    int | None,
+    list[bytes],
+    bytes,
+    bool,
+]
+"""swarm, user, roles (a bit mask), actions, priority_max, caps, cluster, expires_at,
+revocation ids (one a block), signer's public key, whether it is bound to a peer."""
 
-def inspect_token(owner_public: bytes, peer_id: str, token: bytes) -> tuple[int, int]:
-    """Expiry and roles of a token that the owner signed for this peer, expired or not.
+# All of these raise `InvalidToken` for a token that is not good, or cannot be made.
 
-    Raises `InvalidKey`, `InvalidAddress`, `InvalidToken`.
-    """
+def issue_token(owner_secret: bytes, swarm: str, grant: Statement) -> bytes:
+    """A token of the owner's, unbound."""
+
+def delegate_token(owner_secret: bytes, swarm: str, key: bytes, grant: Statement) -> bytes:
+    """Good for nothing but for the holder of `key` to give on what it grants, or less."""
+
+def issue_delegated_token(
+    secret: bytes, owner_public: bytes, delegation: bytes, grant: Statement
+) -> bytes:
+    """What a delegate gives on, unbound."""
+
+def narrow_token(owner_public: bytes, token: bytes, limits: Statement) -> bytes: ...
+def bind_token(owner_public: bytes, token: bytes, peer_id: str) -> bytes: ...
+def inspect_token(owner_public: bytes, peer_id: str, token: bytes) -> Described:
+    """What a token says that holds for this peer; an empty peer asks nothing. Expiry and
+    revocation are the caller's question."""
+
+def sign_revocation(
+    owner_secret: bytes, swarm: str, id: bytes, expires_at: int | None
+) -> bytes: ...
+def read_revocation(
+    owner_public: bytes, swarm: str, record: bytes
+) -> tuple[bytes, int | None] | None:
+    """The id and the token's end, of a record that the owner signed."""
 
 @final
 class Stream:
@@ -79,4 +113,5 @@ class Node:
         """Peer, roles, addresses, relayed, round trip, connected at, heard at, software."""
 
     def figures(self) -> dict[str, int | dict[str, int]]: ...
+    def revoke(self, records: list[bytes]) -> list[bool]: ...
     def stop(self) -> None: ...

@@ -25,6 +25,7 @@ from mycel.core.identifiers import AttemptId, JobId, JobNumber, PeerId, RequestI
 from mycel.core.jobs import Specification
 from mycel.core.journal import AttemptEnded, JobOpened, TaskEnded
 from mycel.core.resources import Capabilities, Free, Gpu
+from mycel.core.rights import Rights
 from mycel.core.views import (
     BatchView,
     Explanation,
@@ -45,7 +46,6 @@ from mycel.telemetry.figures import SchedulerFigures
 
 Value = TypeVar("Value")
 
-TOKEN = "secret"
 WORKER = PeerId("12D3KooWorker")
 GATEWAY = PeerId("12D3KooGateway")
 CREATED_AT = 1_700_000_000.123
@@ -157,6 +157,8 @@ class FakeBackend(Reader):
         self.asked: list[events.Event] = []
         self.put_count = 0
         """Requests that went the short way."""
+        self.credentials: list[tuple[bytes, Rights]] = []
+        self.revocations: list[bytes] = []
         self.reads = 0
         self.forgotten = 0
         self.forgets = threading.Semaphore(0)
@@ -238,6 +240,17 @@ class FakeBackend(Reader):
         return SchedulerFigures(
             completed=3, failed=1, completions_per_second=2.0, latency_mean_seconds=0.5
         )
+
+    def user_of(self, job: str) -> str | None:
+        found = self.jobs_by_id.get(JobId(job))
+        return None if found is None else found.submit.user
+
+    def keep_credential(self, token: bytes, rights: Rights) -> None:
+        self.credentials.append((token, rights))
+
+    def revoke(self, records: list[bytes]) -> int:
+        self.revocations += records
+        return len(records)
 
     def prometheus(self) -> bytes:
         return METRICS

@@ -6,7 +6,7 @@ import http.client
 import json
 from typing import Any
 
-from .api_backend import TOKEN
+from .api_access import TOKEN
 from .api_server import Served
 
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from mycel.api import Limits, bind, serve
 
-from .api_backend import TOKEN, FakeBackend
+from .api_access import authenticator
+from .api_backend import FakeBackend
 
 Value = TypeVar("Value")
 
@@ -40,7 +41,7 @@ def served(limits: Limits | None = None) -> Iterator[Served]:
     async def run() -> None:
         loop, over, backend = asyncio.get_running_loop(), asyncio.Event(), FakeBackend()
         bound = bind("127.0.0.1", 0)
-        server = await serve(backend, TOKEN, bound, limits, grace_seconds=1)
+        server = await serve(backend, authenticator(), bound, limits, grace_seconds=1)
         started.append(Served(backend, server.port, loop))
         stop.append(lambda: loop.call_soon_threadsafe(over.set))
         ready.set()

@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 from mycel.swarm.libp2p import Libp2pSwarm
-from tests.adapters.swarm_world import LIVENESS, PROTOCOLS, Recorder
+from tests.adapters.swarm_world import LIVENESS, PROTOCOLS, SWARM, Recorder
 
 
 async def main(secret: bytes, owner_public: bytes, token: bytes) -> None:
@@ -18,8 +18,8 @@ async def main(secret: bytes, owner_public: bytes, token: bytes) -> None:
     swarm = await Libp2pSwarm.start(
         secret=secret,
         owner_public=owner_public,
+        swarm_name=SWARM,
         token=token,
-        swarm_name="test",
         listener=recorder,
         protocols=PROTOCOLS,
         listen_addresses=["/ip4/127.0.0.1/tcp/0"],

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Final, Protocol
 
-from mycel._native import identity, issue_token
+from mycel._native import identity
+from mycel.access.tokens import Statement, bind, issue
 from mycel.core.identifiers import PeerId
 from mycel.swarm.interface import (
     Admission,
@@ -22,7 +23,6 @@ from mycel.swarm.interface import (
 )
 from mycel.swarm.libp2p import Libp2pSettings, Libp2pSwarm
 from mycel.swarm.memory import Faults, MemoryNetwork, MemorySwarm
-from mycel.swarm.roles import mask_of
 
 DEADLINE_SECONDS: Final = 20.0
 
@@ -36,6 +36,7 @@ QUIET: Final = StreamProtocol(name="/test/quiet/1", max_frame_bytes=1 << 20, hea
 PROTOCOLS: Final = (BEATING, QUIET)
 LIVENESS: Final = Liveness(heartbeat_seconds=0.05, silence_seconds=0.4, repeat_seconds=0.2)
 ROLES: Final = frozenset({"scheduler", "worker"})
+SWARM: Final = "test"
 
 
 class Recorder:
@@ -44,6 +45,7 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[tuple[str, object]] = []
         self.peers: dict[PeerId, frozenset[str]] = {}
+        self.admissions: dict[PeerId, Admission] = {}
         self.causes: list[str] = []
         self.dialled: list[tuple[str, PeerId]] = []
         self.dial_failures: list[tuple[str, DialFailure, str]] = []
@@ -79,6 +81,7 @@ class Recorder:
         assert peer not in self.peers, "connected twice"
         assert address.startswith("/")
         self.peers[peer] = admission.roles
+        self.admissions[peer] = admission
         self.relayed[peer] = relayed
         self._note("connected", peer)
 
@@ -211,7 +214,9 @@ class Libp2pWorld:
 
     def token(self, peer: PeerId, lifetime_seconds: int = 3600) -> bytes:
         expires_at = int(time.time()) + lifetime_seconds
-        return issue_token(self.owner_secret, peer, expires_at, mask_of(ROLES))
+        grant = Statement(roles=tuple(ROLES), expires_at=expires_at)
+        token = issue(self.owner_secret, SWARM, grant)
+        return bind(self.owner_public, token, peer)
 
     async def start(
         self,
@@ -228,7 +233,7 @@ class Libp2pWorld:
             secret=secret,
             owner_public=self.owner_public,
             token=self.token(peer) if token is None else token,
-            swarm_name="test",
+            swarm_name=SWARM,
             listener=recorder,
             protocols=protocols,
             listen_addresses=[address],

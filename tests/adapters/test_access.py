@@ -16,6 +16,7 @@ import pytest
 from mycel.access.errors import (
     HomeInUse,
     HomeUnusable,
+    NotFounder,
     SecretCorrupt,
     SecretExists,
     SecretExposed,
@@ -23,16 +24,19 @@ from mycel.access.errors import (
     SecretUnreadable,
     StateCorrupt,
 )
+from mycel.access.founding import found, founder_of, owner_public_of
 from mycel.access.home import Home, find_home, read_state, write_state
-from mycel.access.keys import create_key, load_key, load_or_create_key, store_key
+from mycel.access.keys import create_key, load_key, load_or_create_key, store_key, store_public_key
 from mycel.access.tokens import (
-    is_same_token,
-    issue_member_token,
+    from_text,
+    inspect,
     load_api_token,
     load_member_token,
-    load_or_create_api_token,
+    native,
     store_member_token,
 )
+from mycel.core.rights import ACTIONS
+from mycel.swarm.errors import InvalidToken
 
 SOURCE = Path(__file__).parents[2] / "src"
 AS_ROOT = os.geteuid() == 0
@@ -103,39 +107,49 @@ class TestKeys:
 
 
 class TestTokens:
-    def test_api_token(self, tmp_path: Path) -> None:
-        path = tmp_path / "token"
-        with pytest.raises(SecretMissing):
-            load_api_token(path)
-        token = load_or_create_api_token(path)
-        assert len(token) >= 32
-        assert load_or_create_api_token(path) == load_api_token(path) == token
-        assert mode(path) == 0o600
+    def test_founding(self, tmp_path: Path) -> None:
+        home = Home(tmp_path)
+        with pytest.raises(NotFounder, match=r"owner\.key"):
+            founder_of(home, "test")
+        with pytest.raises(SecretMissing, match="--join"):
+            owner_public_of(home)
+        founder = found(home, "test")
+        assert found(home, "test") == founder_of(home, "test") == founder
+        assert owner_public_of(home) == founder.public
+        token = load_api_token(home.token_path)
+        rights = inspect(founder.public, from_text(token))
+        assert (rights.swarm, rights.user, rights.is_bound) == ("test", "owner", False)
+        assert rights.actions == frozenset(ACTIONS)
+        for path in (home.token_path, home.owner_key_path, home.owner_public_path):
+            assert mode(path) == 0o600
 
-    @pytest.mark.parametrize("content", [b"", b"\n", b"a b", b"\xff\xfe"])
+    @pytest.mark.parametrize("content", [b"", b"\n", b"a b", b"\xff\xfe", b"mycel_", b"mycel_!"])
     def test_corrupt_api_token(self, tmp_path: Path, content: bytes) -> None:
         path = tmp_path / "token"
         path.write_bytes(content)
         path.chmod(0o600)
         with pytest.raises(SecretCorrupt):
-            load_or_create_api_token(path)
+            load_api_token(path)
 
-    def test_comparison(self) -> None:
-        assert is_same_token("abc", "abc")
-        assert not is_same_token("abd", "abc")
-        assert not is_same_token("", "abc")
-        assert not is_same_token("\udcff é", "abc")
+    def test_a_home_has_one_owner(self, tmp_path: Path) -> None:
+        path = tmp_path / "owner.pub"
+        store_public_key(path, b"1" * 32)
+        store_public_key(path, b"1" * 32)
+        with pytest.raises(SecretExists, match="two homes"):
+            store_public_key(path, b"2" * 32)
 
     def test_member_token(self, tmp_path: Path) -> None:
-        native = pytest.importorskip("mycel._native")
-        secret, owner = os.urandom(32), os.urandom(32)
-        _, peer = native.identity(secret)
-        owner_public, _ = native.identity(owner)
-        token = issue_member_token(owner, peer, 2_000_000_000, ["scheduler", "worker"])
+        founder = found(Home(tmp_path), "test")
+        _, peer = native().identity(os.urandom(32))
+        token = founder.member_token(peer, ("scheduler", "worker"))
         path = tmp_path / "member.token"
         store_member_token(path, token)
+        store_member_token(path, token)
         assert load_member_token(path) == token
-        assert native.inspect_token(owner_public, peer, token) == (2_000_000_000, 6)
+        rights = inspect(founder.public, token, peer)
+        assert (rights.roles, rights.is_bound) == (frozenset({"scheduler", "worker"}), True)
+        with pytest.raises(InvalidToken, match="another peer"):
+            inspect(founder.public, token, native().identity(os.urandom(32))[1])
         assert mode(path) == 0o600
 
     @pytest.mark.parametrize("content", [b"", b"!!!", b"abc"])
@@ -176,6 +190,7 @@ class TestHome:
 CHILD = """
 import sys
 from pathlib import Path
+from mycel.access.founding import found, founder_of, owner_public_of
 from mycel.access.home import Home
 lock = Home(Path(sys.argv[1])).role("scheduler").lock()
 print("locked", flush=True)

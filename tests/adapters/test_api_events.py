@@ -15,7 +15,8 @@ from mycel.client import Client
 from mycel.core.effects import Happening
 from mycel.core.identifiers import JobId
 
-from .api_backend import TOKEN, WORKER
+from .api_access import TOKEN
+from .api_backend import WORKER
 from .api_calls import AUTHORIZED, JOB, call, submit
 from .api_server import Served, served
 

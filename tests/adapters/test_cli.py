@@ -20,7 +20,7 @@ from mycel.cli.main import COMMANDS, main
 from mycel.cli.output import duration, size
 from mycel.cli.roles import parse
 
-from .api_backend import TOKEN
+from .api_access import TOKEN
 from .api_server import Served, served
 
 

@@ -31,7 +31,7 @@ from mycel.core.derivation import BATCH_TASKS_MAX
 from mycel.core.errors import TooMany
 from mycel.core.events import Append, Submit
 
-from .api_backend import TOKEN
+from .api_access import TOKEN
 from .api_server import Served, served
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from mycel.core.errors import TooMany
 
-from .api_backend import TOKEN, FakeBackend, FakeJob
+from .api_access import TOKEN
+from .api_backend import FakeBackend, FakeJob
 from .api_calls import call
 from .api_server import Served, served
 

@@ -16,18 +16,16 @@ import msgspec
 import pytest
 
 from mycel._native import Stream as NativeStream
-from mycel._native import identity, inspect_token, issue_token
+from mycel._native import identity
 from mycel.swarm.errors import (
     AddressInUse,
     InvalidAddress,
     InvalidKey,
     InvalidSetting,
-    InvalidToken,
     ListenFailed,
 )
 from mycel.swarm.interface import DialFailure, Liveness, Stream
 from mycel.swarm.libp2p import Libp2pSettings, Libp2pSwarm
-from mycel.swarm.roles import mask_of, roles_of
 
 from .swarm_world import BEATING, LIVENESS, QUIET, Libp2pWorld, Recorder, pair, until
 
@@ -228,23 +226,6 @@ async def test_what_cannot_work_is_refused_at_the_start() -> None:
                 protocols=[],
                 liveness=Liveness(),
             )
-
-
-def test_a_token_says_what_the_owner_signed() -> None:
-    owner = os.urandom(32)
-    owner_public, _ = identity(owner)
-    _, peer = identity(os.urandom(32))
-    _, other = identity(os.urandom(32))
-    roles = frozenset({"gateway", "worker"})
-    token = issue_token(owner, peer, 1234, mask_of(roles))
-    expires_at, mask = inspect_token(owner_public, peer, token)
-    assert (expires_at, roles_of(mask)) == (1234, roles)
-    with pytest.raises(InvalidToken):
-        inspect_token(owner_public, other, token)
-    with pytest.raises(InvalidAddress):
-        issue_token(owner, "nobody", 1234, 1)
-    with pytest.raises(InvalidKey):
-        issue_token(b"", peer, 1234, 1)
 
 
 async def test_members_meet_through_a_gateway_and_then_directly() -> None:

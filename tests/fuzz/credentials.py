@@ -6,9 +6,9 @@ import os
 import time
 from typing import Final, NamedTuple
 
-from mycel._native import identity, issue_token
+from mycel._native import identity
+from mycel.access.tokens import Statement, bind, issue
 from mycel.core.identifiers import PeerId
-from mycel.swarm.roles import mask_of
 
 SWARM_NAME: Final = "fuzz"
 HOUR: Final = 3600
@@ -32,12 +32,13 @@ class Owner:
         self.public = identity(self._secret)[0]
 
     def token(self, peer: PeerId, lifetime_seconds: int = HOUR, role: str = "worker") -> bytes:
-        return issue_token(self._secret, peer, int(time.time()) + lifetime_seconds, mask_of({role}))
+        grant = Statement(roles=(role,), expires_at=time.time() + lifetime_seconds)
+        return bind(self.public, issue(self._secret, SWARM_NAME, grant), peer)
 
 
 def hello_block(token: bytes) -> bytes:
-    """What a node tells of itself in the hello."""
-    return token
+    """What a node tells of itself in the hello: tag, length, value. The rest may be left away."""
+    return b"\x01" + len(token).to_bytes(2, "big") + token
 
 
 def hello(token: bytes) -> bytes:

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from mycel import Client
+from mycel.access.founding import found
 from mycel.access.home import Home
 from mycel.access.keys import load_or_create_key
-from mycel.access.tokens import issue_member_token, store_member_token
+from mycel.access.tokens import store_member_token
 from mycel.cli import toml_writer
+from mycel.config.settings import Swarm
 from tests.end_to_end.swarm import REPOSITORY
 
 from .namespaces import Machine
@@ -44,8 +46,7 @@ class Owner:
 
     def __init__(self, folder: Path) -> None:
         self.home = Home(folder)
-        self.home.create()
-        self.secret = load_or_create_key(self.home.owner_key_path, "the owner's key")
+        self.founder = found(self.home, Swarm().name)
 
 
 class Running:
@@ -116,15 +117,18 @@ class Host:
         from mycel._native import identity
 
         self.home.create()
-        if not self.home.owner_key_path.exists():
-            shutil.copy(self._owner.home.owner_key_path, self.home.owner_key_path)
+        theirs = self._owner.home
+        for given, kept in (
+            (theirs.owner_public_path, self.home.owner_public_path),
+            (theirs.token_path, self.home.token_path),
+        ):
+            if not kept.exists():
+                shutil.copy(given, kept)
         folder = self.home.role(name)
         folder.create()
         secret = load_or_create_key(folder.identity_path, "an identity")
         if not folder.member_token_path.exists():
-            expires_at = int(time.time()) + 86_400
-            peer = identity(secret)[1]
-            token = issue_member_token(self._owner.secret, peer, expires_at, [role])
+            token = self._owner.founder.member_token(identity(secret)[1], (role,))
             store_member_token(folder.member_token_path, token)
 
     def _write_settings(self, name: str, bootstrap: list[str], settings: dict[str, Any]) -> Path:

@@ -4,7 +4,9 @@ use std::{ops::Range, sync::Arc};
 
 use libp2p::{PeerId, StreamProtocol};
 
-use crate::{dht::record::SignedRecord, failure::DialFailure, streams::stream::Stream};
+use crate::{
+    dht::record::SignedRecord, failure::DialFailure, gate::Admission, streams::stream::Stream,
+};
 
 pub enum Event {
     /// `listen` is absent for a further address of an earlier listener.
@@ -24,7 +26,7 @@ pub enum Event {
     /// The first connection with a peer stands.
     Connected {
         peer: PeerId,
-        roles: u32,
+        admission: Box<Admission>,
         address: String,
         relayed: bool,
     },

@@ -31,19 +31,30 @@ impl DialFailure {
 }
 
 /// The hello was refused. It travels inside `io::Error`, and is found there again.
-#[derive(Debug)]
-pub struct Refusal(pub String);
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// A word to count by.
+    pub kind: &'static str,
+    /// A sentence for the other end.
+    pub text: String,
+}
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
 impl Error for Refusal {}
 
-pub fn refusal(reason: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, Refusal(reason.into()))
+impl From<Refusal> for io::Error {
+    fn from(refusal: Refusal) -> io::Error {
+        io::Error::new(io::ErrorKind::PermissionDenied, refusal)
+    }
+}
+
+pub fn refusal(kind: &'static str, text: impl Into<String>) -> Refusal {
+    Refusal { kind, text: text.into() }
 }
 
 /// Kind and readable reason of a failed dial.
@@ -66,12 +77,24 @@ pub fn refusal_kind(error: &ListenError) -> &'static str {
     match error {
         ListenError::Denied { .. } => "too_many",
         ListenError::Transport(error) => match classify(error) {
-            DialFailure::NotAdmitted => "hello",
+            DialFailure::NotAdmitted => refused_as(error),
             DialFailure::Silent => "too_slow",
             DialFailure::Refused | DialFailure::Other => "broken",
         },
         _ => "broken",
     }
+}
+
+fn refused_as(error: &TransportError<io::Error>) -> &'static str {
+    let mut kind = "hello";
+    if let TransportError::Other(error) = error {
+        walk(error, &mut |cause| {
+            if let Some(refusal) = cause.downcast_ref::<Refusal>() {
+                kind = refusal.kind;
+            }
+        });
+    }
+    kind
 }
 
 fn classify(error: &TransportError<io::Error>) -> DialFailure {
@@ -148,13 +171,13 @@ mod tests {
         assert_eq!(wrap(io::ErrorKind::ConnectionRefused.into()), DialFailure::Refused);
         assert_eq!(wrap(io::Error::from_raw_os_error(libc::EHOSTUNREACH)), DialFailure::Silent);
         assert_eq!(wrap(io::ErrorKind::TimedOut.into()), DialFailure::Silent);
-        assert_eq!(wrap(refusal("no")), DialFailure::NotAdmitted);
+        assert_eq!(wrap(refusal("role", "no").into()), DialFailure::NotAdmitted);
         assert_eq!(wrap(io::ErrorKind::ConnectionReset.into()), DialFailure::Other);
     }
 
     #[test]
     fn the_text_names_every_cause_once() {
-        let error = io::Error::other(io::Error::other(refusal("token has expired")));
+        let error = io::Error::other(io::Error::other(refusal("expired", "token has expired")));
         assert_eq!(chain(&error), "token has expired");
     }
 }

@@ -1,116 +1,390 @@
-//! Membership tokens: the swarm owner's signature over (peer id, expiry, roles).
+//! Tokens: one kind, biscuits, for members, users and clusters.
 //!
-//! A token is bound to one peer id, and Noise has proven the peer id before the gate
-//! looks at the token: it is useless to anybody who overhears it.
+//! ```text
+//! owner's block   swarm("…") user("…") role("…") action("…") priority_max(n) cap("…", n)
+//!                 cluster("…") expires(date)                      grants
+//!                 delegate(key): the next block must be signed by that key
+//! key's block     the same facts, signed by the delegate         grants less
+//! later blocks    limit("roles", […]), limit("expires", date) …   narrow
+//!                 check if peer("…")                              binds
+//! ```
+//!
+//! Anybody who holds a token can append a block offline, and nobody can take one away. A
+//! token that a peer presents must be bound to it: Noise has proven the peer id before the
+//! gate looks, so that a bound token is useless to anybody who overhears it.
 
-use libp2p::{
-    PeerId,
-    identity::{Keypair, PublicKey},
+use std::{
+    collections::BTreeMap,
+    time::{Duration, UNIX_EPOCH},
 };
 
-const CONTEXT: &[u8] = b"mycel-membership-v1\0";
-const EXPIRY_BYTES: usize = 8;
-const ROLES_BYTES: usize = 4;
-const SIGNATURE_BYTES: usize = 64;
-pub const TOKEN_BYTES: usize = EXPIRY_BYTES + ROLES_BYTES + SIGNATURE_BYTES;
+use biscuit_auth::{
+    Algorithm, Authorizer, AuthorizerBuilder, AuthorizerLimits, Biscuit, BlockBuilder, KeyPair,
+    PrivateKey, PublicKey,
+    builder::{self, CheckKind, Fact, Rule, Scope, Term},
+    error,
+};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Membership {
-    /// Seconds of wall time since 1970.
-    pub expires_at: u64,
-    /// A bit mask: gateway 1, scheduler 2, worker 4, cluster 8.
-    pub roles: u32,
-}
+use crate::rights::{CAP, NEVER, Rights, Unknown, mask_of};
 
-impl Membership {
-    /// Machines' clocks differ: `tolerance_seconds` are granted beyond the expiry.
-    pub fn has_expired(&self, wall_seconds: u64, tolerance_seconds: u64) -> bool {
-        self.expires_at.saturating_add(tolerance_seconds) <= wall_seconds
-    }
-}
+pub const MAX_TOKEN_BYTES: usize = 8 * 1024;
+const MAX_BLOCKS: usize = 16;
+/// Names nobody: a token that passes for it is bound to no peer.
+const NOBODY: &str = "";
+/// Generous in time, because a busy machine must not refuse members; blocks are from
+/// holders of good tokens, and cannot loop.
+const LIMITS: AuthorizerLimits =
+    AuthorizerLimits { max_facts: 500, max_iterations: 50, max_time: Duration::from_millis(200) };
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    #[error("token has the wrong length")]
-    Length,
-    #[error("token is not signed by the swarm's owner for this peer")]
+    #[error("this is no token of Mycel's")]
+    Malformed,
+    #[error("token is not signed by the swarm's owner: it is forged, or of another swarm")]
     Signature,
+    #[error("token is for the swarm {0:?}, not for this one")]
+    Swarm(String),
+    #[error("token is bound to another peer")]
+    WrongPeer,
+    #[error("token is not bound to a peer: an invite is redeemed with --join, not presented")]
+    Unbound,
+    #[error("token is a delegation: the key that it names has to sign what is given on")]
+    Delegation,
+    #[error("token has a restriction {0:?} that this version does not know")]
+    Restriction(String),
+    #[error("token gives no right to be a member")]
+    NoRole,
     #[error("token has expired")]
     Expired,
-    #[error("the owner's key cannot sign")]
-    Signing,
+    #[error("token was revoked")]
+    Revoked,
+    #[error("token cannot be made: {0}")]
+    Making(String),
 }
 
-pub fn issue(
-    owner: &Keypair,
-    peer: &PeerId,
-    membership: Membership,
+impl TokenError {
+    /// A word to count by.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            TokenError::Malformed => "malformed",
+            TokenError::Signature => "signature",
+            TokenError::Swarm(_) => "swarm",
+            TokenError::WrongPeer => "wrong_peer",
+            TokenError::Unbound => "unbound",
+            TokenError::Delegation => "delegation",
+            TokenError::Restriction(_) => "restriction",
+            TokenError::NoRole => "role",
+            TokenError::Expired => "expired",
+            TokenError::Revoked => "revoked",
+            TokenError::Making(_) => "other",
+        }
+    }
+}
+
+impl From<Unknown> for TokenError {
+    fn from(unknown: Unknown) -> TokenError {
+        TokenError::Restriction(unknown.0)
+    }
+}
+
+/// What a good token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    pub rights: Rights,
+    /// One for each block: to revoke one revokes everything that was made from it.
+    pub revocation_ids: Vec<[u8; 32]>,
+    /// Of the key that vouches for it: the owner's, or one that the owner delegated to.
+    pub signer: [u8; 32],
+    pub is_bound: bool,
+}
+
+/// What a block grants or narrows. Nothing is said of what is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statement {
+    pub user: Option<String>,
+    pub roles: Option<Vec<String>>,
+    pub actions: Option<Vec<String>>,
+    pub priority_max: Option<i64>,
+    pub caps: BTreeMap<String, i64>,
+    pub cluster: Option<String>,
+    pub expires_at: Option<u64>,
+}
+
+/// A token of the owner's; unbound.
+pub fn issue(owner: &[u8], swarm: &str, grant: &Statement) -> Result<Vec<u8>, TokenError> {
+    let block = granting(grant)?.fact(text("swarm", swarm)).map_err(making)?;
+    build(owner, block)
+}
+
+/// A token that is good for nothing but for `key` to sign what it gives on.
+pub fn delegate(
+    owner: &[u8],
+    swarm: &str,
+    key: &[u8],
+    grant: &Statement,
 ) -> Result<Vec<u8>, TokenError> {
-    let signature =
-        owner.sign(&signed_bytes(peer, &membership)).map_err(|_| TokenError::Signing)?;
-    let mut token = Vec::with_capacity(TOKEN_BYTES);
-    token.extend_from_slice(&membership.expires_at.to_be_bytes());
-    token.extend_from_slice(&membership.roles.to_be_bytes());
-    token.extend_from_slice(&signature);
-    Ok(token)
+    let key = public(key)?.to_bytes();
+    let block = granting(grant)?
+        .fact(text("swarm", swarm))
+        .and_then(|block| block.fact(Fact::new("delegate".into(), vec![Term::Bytes(key)])))
+        .map_err(making)?;
+    build(owner, block)
 }
 
-/// What a token says, if the owner signed it for this peer; expiry is not judged here.
-pub fn inspect(owner: &PublicKey, peer: &PeerId, token: &[u8]) -> Result<Membership, TokenError> {
-    let (expires_at, rest) = token.split_first_chunk().ok_or(TokenError::Length)?;
-    let (roles, signature) = rest.split_first_chunk().ok_or(TokenError::Length)?;
-    if signature.len() != SIGNATURE_BYTES {
-        return Err(TokenError::Length);
+/// What the delegate gives on; unbound.
+pub fn issue_delegated(
+    secret: &[u8],
+    owner: &[u8],
+    delegation: &[u8],
+    grant: &Statement,
+) -> Result<Vec<u8>, TokenError> {
+    let delegation = signed(owner, delegation)?;
+    let key = keypair(secret)?;
+    let named = delegate_of(&mut authorizer(&delegation, NOBODY, 0)?)?;
+    if named.as_deref() != Some(&key.public().to_bytes()[..]) {
+        return Err(TokenError::Making("the delegation names another key".into()));
     }
-    let membership = Membership {
-        expires_at: u64::from_be_bytes(*expires_at),
-        roles: u32::from_be_bytes(*roles),
+    let request = delegation.third_party_request().map_err(making)?;
+    let block = request.create_block(&key.private(), granting(grant)?).map_err(making)?;
+    let token = delegation.append_third_party(key.public(), block).map_err(making)?;
+    token.to_vec().map_err(making)
+}
+
+/// The same token with less in it.
+pub fn narrow(owner: &[u8], token: &[u8], limits: &Statement) -> Result<Vec<u8>, TokenError> {
+    append(&signed(owner, token)?, limiting(limits)?)
+}
+
+/// The same token, good for this peer alone.
+pub fn bind(owner: &[u8], token: &[u8], peer: &str) -> Result<Vec<u8>, TokenError> {
+    let peer = builder::pred("peer", &[builder::string(peer)]);
+    let check = builder::check(&[peer], CheckKind::One);
+    append(&signed(owner, token)?, BlockBuilder::new().check(check).map_err(making)?)
+}
+
+/// What a token says if the owner, or a key that the owner delegated to, signed it and it
+/// holds for `peer` (an empty name asks nothing). Expiry and revocation are not judged here:
+/// they change while a token does not.
+pub fn inspect(owner: &[u8], peer: &str, wall: u64, token: &[u8]) -> Result<Token, TokenError> {
+    let biscuit = signed(owner, token)?;
+    let mut theirs = authorizer(&biscuit, peer, wall)?;
+    let holds = theirs.authorize().is_ok();
+    let is_bound = if peer == NOBODY {
+        !holds
+    } else if !holds {
+        return Err(TokenError::WrongPeer);
+    } else {
+        authorizer(&biscuit, NOBODY, wall)?.authorize().is_err()
     };
-    match owner.verify(&signed_bytes(peer, &membership), signature) {
-        true => Ok(membership),
-        false => Err(TokenError::Signature),
+    let mut rights = granted(&mut theirs, None)?;
+    let mut signer = to_array(owner)?;
+    if let Some(key) = delegate_of(&mut theirs)? {
+        let key = public(&key)?;
+        // The block right behind: any other order would let somebody else come between.
+        if biscuit.block_external_key(1).ok().flatten() != Some(key) {
+            return Err(TokenError::Delegation);
+        }
+        rights.meet(&granted(&mut theirs, Some(key))?);
+        signer = to_array(&key.to_bytes())?;
+    }
+    for (key, value) in restrictions(&mut theirs)? {
+        rights.narrow(&key, &value)?;
+    }
+    let ids = biscuit.revocation_identifiers();
+    let revocation_ids = ids.iter().map(|id| *blake3::hash(id).as_bytes()).collect();
+    Ok(Token { rights, revocation_ids, signer, is_bound })
+}
+
+// What blocks hold
+
+fn granting(grant: &Statement) -> Result<BlockBuilder, TokenError> {
+    let mut facts = Vec::new();
+    facts.extend(grant.user.iter().map(|user| text("user", user)));
+    facts.extend(grant.roles.iter().flatten().map(|role| text("role", role)));
+    facts.extend(grant.actions.iter().flatten().map(|action| text("action", action)));
+    facts.extend(grant.cluster.iter().map(|cluster| text("cluster", cluster)));
+    facts.extend(grant.priority_max.map(|most| fact("priority_max", [Term::Integer(most)])));
+    facts.extend(grant.expires_at.map(|when| fact("expires", [Term::Date(when)])));
+    facts.extend(
+        grant
+            .caps
+            .iter()
+            .map(|(name, most)| fact("cap", [Term::Str(name.clone()), Term::Integer(*most)])),
+    );
+    block(facts)
+}
+
+fn limiting(limits: &Statement) -> Result<BlockBuilder, TokenError> {
+    let set = |names: &Vec<String>| Term::Set(names.iter().cloned().map(Term::Str).collect());
+    let mut facts = Vec::new();
+    let mut limit = |key: &str, value| facts.push(fact("limit", [Term::Str(key.into()), value]));
+    limits.user.iter().for_each(|user| limit("user", Term::Str(user.clone())));
+    limits.cluster.iter().for_each(|name| limit("cluster", Term::Str(name.clone())));
+    limits.roles.iter().for_each(|roles| limit("roles", set(roles)));
+    limits.actions.iter().for_each(|actions| limit("actions", set(actions)));
+    limits.priority_max.iter().for_each(|most| limit("priority_max", Term::Integer(*most)));
+    limits.expires_at.iter().for_each(|when| limit("expires", Term::Date(*when)));
+    for (name, most) in &limits.caps {
+        limit(&format!("{CAP}{name}"), Term::Integer(*most));
+    }
+    block(facts)
+}
+
+/// The grant of the owner's block, or of the delegate's.
+fn granted(authorizer: &mut Authorizer, key: Option<PublicKey>) -> Result<Rights, TokenError> {
+    let mut one = |name: &str| texts(authorizer, name, key);
+    let (swarm, user, cluster) = (one("swarm")?.pop(), one("user")?.pop(), one("cluster")?.pop());
+    let (roles, actions) = (one("role")?, one("action")?);
+    let mut rights = Rights {
+        swarm: swarm.unwrap_or_default(),
+        user,
+        roles: mask_of(roles.iter().map(String::as_str)),
+        actions: actions.into_iter().collect(),
+        priority_max: None,
+        caps: BTreeMap::new(),
+        cluster,
+        expires_at: NEVER,
+    };
+    for terms in query(authorizer, "priority_max", 1, key)? {
+        rights.narrow("priority_max", &terms[0])?;
+    }
+    for terms in query(authorizer, "expires", 1, key)? {
+        rights.narrow("expires", &terms[0])?;
+    }
+    for terms in query(authorizer, "cap", 2, key)? {
+        if let Term::Str(name) = &terms[0] {
+            rights.narrow(&format!("{CAP}{name}"), &terms[1])?;
+        }
+    }
+    Ok(rights)
+}
+
+/// Of all blocks, the owner's included.
+fn restrictions(authorizer: &mut Authorizer) -> Result<Vec<(String, Term)>, TokenError> {
+    let facts: Vec<Fact> = authorizer.query_all(rule("limit", 2, None)).map_err(malformed)?;
+    facts
+        .into_iter()
+        .map(|fact| match <[Term; 2]>::try_from(fact.predicate.terms) {
+            Ok([Term::Str(key), value]) => Ok((key, value)),
+            _ => Err(TokenError::Restriction("limit".into())),
+        })
+        .collect()
+}
+
+fn delegate_of(authorizer: &mut Authorizer) -> Result<Option<Vec<u8>>, TokenError> {
+    let found = query(authorizer, "delegate", 1, None)?.into_iter().next();
+    match found.as_deref() {
+        None => Ok(None),
+        Some([Term::Bytes(key)]) => Ok(Some(key.clone())),
+        Some(_) => Err(TokenError::Malformed),
     }
 }
 
-fn signed_bytes(peer: &PeerId, membership: &Membership) -> Vec<u8> {
-    let mut bytes = CONTEXT.to_vec();
-    bytes.extend_from_slice(&peer.to_bytes());
-    bytes.extend_from_slice(&membership.expires_at.to_be_bytes());
-    bytes.extend_from_slice(&membership.roles.to_be_bytes());
-    bytes
+fn texts(
+    authorizer: &mut Authorizer,
+    name: &str,
+    key: Option<PublicKey>,
+) -> Result<Vec<String>, TokenError> {
+    let found = query(authorizer, name, 1, key)?;
+    let text = |terms: Vec<Term>| match terms.into_iter().next() {
+        Some(Term::Str(text)) => Ok(text),
+        _ => Err(TokenError::Malformed),
+    };
+    found.into_iter().map(text).collect()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Facts of the owner's block, or of those that `key` signed.
+fn query(
+    authorizer: &mut Authorizer,
+    name: &str,
+    terms: usize,
+    key: Option<PublicKey>,
+) -> Result<Vec<Vec<Term>>, TokenError> {
+    let facts: Vec<Fact> = authorizer.query(rule(name, terms, key)).map_err(malformed)?;
+    Ok(facts.into_iter().map(|fact| fact.predicate.terms).collect())
+}
 
-    #[test]
-    fn a_token_is_good_for_one_peer_of_one_owner() {
-        let (owner, other) = (Keypair::generate_ed25519(), Keypair::generate_ed25519());
-        let (peer, thief) = (PeerId::random(), PeerId::random());
-        let membership = Membership { expires_at: 1000, roles: 5 };
-        let token = issue(&owner, &peer, membership).expect("signs");
-        assert_eq!(inspect(&owner.public(), &peer, &token), Ok(membership));
-        assert_eq!(inspect(&owner.public(), &thief, &token), Err(TokenError::Signature));
-        assert_eq!(inspect(&other.public(), &peer, &token), Err(TokenError::Signature));
-        for cut in 0..TOKEN_BYTES {
-            let short = inspect(&owner.public(), &peer, &token[..cut]);
-            assert_eq!(short, Err(TokenError::Length));
-        }
-        for at in 0..TOKEN_BYTES {
-            let mut forged = token.clone();
-            forged[at] ^= 1;
-            let verdict = inspect(&owner.public(), &peer, &forged);
-            assert_eq!(verdict, Err(TokenError::Signature));
-        }
-    }
+fn rule(name: &str, terms: usize, key: Option<PublicKey>) -> Rule {
+    let variables: Vec<Term> = (0..terms).map(|n| builder::variable(&format!("t{n}"))).collect();
+    let scopes = key.map(Scope::PublicKey).into_iter().collect();
+    Rule::new(
+        builder::Predicate::new("found".into(), variables.clone()),
+        vec![builder::Predicate::new(name.into(), variables)],
+        vec![],
+        scopes,
+    )
+}
 
-    #[test]
-    fn expiry_grants_the_tolerance_and_no_more() {
-        let membership = Membership { expires_at: 1000, roles: 1 };
-        assert!(!membership.has_expired(1059, 60));
-        assert!(membership.has_expired(1060, 60));
-        let endless = Membership { expires_at: u64::MAX, roles: 1 };
-        assert!(!endless.has_expired(u64::MAX - 1, 60));
+fn authorizer(biscuit: &Biscuit, peer: &str, wall: u64) -> Result<Authorizer, TokenError> {
+    let time = builder::date(&(UNIX_EPOCH + Duration::from_secs(wall.min(1 << 40))));
+    AuthorizerBuilder::new()
+        .fact(text("peer", peer))
+        .and_then(|made| made.fact(fact("time", [time])))
+        .and_then(|made| made.policy("allow if true"))
+        .and_then(|made| made.set_limits(LIMITS).build(biscuit))
+        .map_err(malformed)
+}
+
+// Small things
+
+/// The signatures of all blocks, up to the owner's key.
+fn signed(owner: &[u8], token: &[u8]) -> Result<Biscuit, TokenError> {
+    if token.is_empty() || token.len() > MAX_TOKEN_BYTES {
+        return Err(TokenError::Malformed);
     }
+    let biscuit = Biscuit::from(token, public(owner)?).map_err(|error| match error {
+        error::Token::Format(error::Format::Signature(_)) => TokenError::Signature,
+        _ => TokenError::Malformed,
+    })?;
+    match biscuit.block_count() > MAX_BLOCKS {
+        true => Err(TokenError::Malformed),
+        false => Ok(biscuit),
+    }
+}
+
+fn build(secret: &[u8], block: BlockBuilder) -> Result<Vec<u8>, TokenError> {
+    let token = Biscuit::builder().merge(block).build(&keypair(secret)?).map_err(making)?;
+    token.to_vec().map_err(making)
+}
+
+fn append(token: &Biscuit, block: BlockBuilder) -> Result<Vec<u8>, TokenError> {
+    if token.block_count() >= MAX_BLOCKS {
+        return Err(TokenError::Making(format!("it has {MAX_BLOCKS} blocks already")));
+    }
+    token.append(block).and_then(|token| token.to_vec()).map_err(making)
+}
+
+fn block(facts: Vec<Fact>) -> Result<BlockBuilder, TokenError> {
+    facts.into_iter().try_fold(BlockBuilder::new(), |block, fact| block.fact(fact)).map_err(making)
+}
+
+fn fact<const COUNT: usize>(name: &str, terms: [Term; COUNT]) -> Fact {
+    Fact::new(name.into(), terms.to_vec())
+}
+
+fn text(name: &str, value: &str) -> Fact {
+    fact(name, [builder::string(value)])
+}
+
+fn keypair(secret: &[u8]) -> Result<KeyPair, TokenError> {
+    let key = PrivateKey::from_bytes(secret, Algorithm::Ed25519)
+        .map_err(|_| TokenError::Making("the signing key is no Ed25519 key".into()))?;
+    Ok(KeyPair::from(&key))
+}
+
+fn public(key: &[u8]) -> Result<PublicKey, TokenError> {
+    PublicKey::from_bytes(key, Algorithm::Ed25519)
+        .map_err(|_| TokenError::Making("no Ed25519 public key of 32 bytes".into()))
+}
+
+fn to_array(key: &[u8]) -> Result<[u8; 32], TokenError> {
+    key.try_into().map_err(|_| TokenError::Malformed)
+}
+
+fn making(error: error::Token) -> TokenError {
+    TokenError::Making(error.to_string())
+}
+
+fn malformed(_: error::Token) -> TokenError {
+    TokenError::Malformed
 }

@@ -13,7 +13,7 @@ use crate::{
     driver::{self, Driver, Shared},
     envelope::Signer,
     event::Event,
-    gate::Gate,
+    gate::{Entrance, Gate},
     queue::EventQueue,
     settings::{Liveness, Protocol, Settings},
 };
@@ -84,6 +84,8 @@ pub enum Command {
         query: u64,
         peer: PeerId,
     },
+    /// Holds live connections against expiries and revocations now.
+    Sweep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -111,6 +113,7 @@ pub struct Start {
 pub struct Node {
     pub peer: PeerId,
     pub shared: Shared,
+    pub gate: Arc<Gate>,
     commands: mpsc::Sender<Command>,
     stop: Arc<tokio::sync::Notify>,
 }
@@ -119,13 +122,16 @@ impl Node {
     /// Starts a node; must be called inside a tokio runtime. Its last event is `Stopped`.
     pub fn start(start: Start, queue: Arc<EventQueue>) -> Result<Node, String> {
         let settings = &start.settings;
-        let gate = Arc::new(Gate::new(
-            start.owner,
-            start.token,
-            settings.hello_timeout,
-            settings.clock_tolerance,
-            settings.max_members,
-        ));
+        let gate = Arc::new(Gate::new(Entrance {
+            owner: start.owner,
+            swarm: start.swarm_name.clone(),
+            token: start.token,
+            timeout: settings.hello_timeout,
+            tolerance: settings.clock_tolerance,
+            max_clock_skew: settings.max_clock_skew,
+            max_members: settings.max_members,
+            max_revocations: settings.max_revocations,
+        })?);
         let shared = Shared::default();
         let signer = Signer::new(start.key.clone(), start.swarm_name.clone())
             .map_err(|error| error.to_string())?;
@@ -141,7 +147,7 @@ impl Node {
         let stop = Arc::new(tokio::sync::Notify::new());
         let driver = Driver::new(
             swarm,
-            gate,
+            gate.clone(),
             Arc::new(signer),
             queue.clone(),
             shared.clone(),
@@ -156,7 +162,7 @@ impl Node {
             let error = result.err().map_or("", |_| "the node's driver panicked");
             queue.push(Event::Stopped { error: error.into() });
         });
-        Ok(Node { peer: start.key.public().to_peer_id(), shared, commands, stop })
+        Ok(Node { peer: start.key.public().to_peer_id(), shared, gate, commands, stop })
     }
 
     pub fn send(&self, command: Command) -> Result<(), SendError> {
@@ -164,6 +170,14 @@ impl Node {
             mpsc::error::TrySendError::Full(_) => SendError::Overloaded,
             mpsc::error::TrySendError::Closed(_) => SendError::Stopped,
         })
+    }
+
+    /// Takes in what the owner revoked and cuts off whom it concerns; gives back which of the
+    /// records were good and news.
+    pub fn revoke(&self, records: &[Vec<u8>]) -> Result<Vec<bool>, SendError> {
+        let news = self.gate.revoke(records);
+        self.send(Command::Sweep)?;
+        Ok(news)
     }
 
     /// Sends what streams have queued, closes all connections, frees the ports; then

@@ -22,6 +22,7 @@ use crate::{
     event::Event,
     facts::{Facts, Heard, PeerFacts},
     figures::Figures,
+    gate::Admission,
     queue::EventQueue,
     settings::{Liveness, Protocol},
     streams::stream::{self, Stream},
@@ -142,7 +143,7 @@ impl Peers {
         paths.into_iter().flatten().map(|path| path.connection).collect()
     }
 
-    pub fn connection_established(&mut self, id: PeerId, path: Path, roles: u32) {
+    pub fn connection_established(&mut self, id: PeerId, path: Path, admission: Admission) {
         let peer = self.peers.entry(id).or_default();
         if let Some(cause) = peer.departing.take() {
             for running in peer.streams.values() {
@@ -158,7 +159,7 @@ impl Peers {
             return self.paths_changed(id, before);
         }
         let facts = PeerFacts {
-            roles,
+            roles: admission.token.rights.roles,
             addresses: peer.addresses(),
             relayed,
             connected_at: clock::boot_seconds(),
@@ -167,7 +168,8 @@ impl Peers {
         };
         peer.heard.now();
         self.facts.insert(id, facts);
-        self.queue.push(Event::Connected { peer: id, roles, address, relayed });
+        let admission = Box::new(admission);
+        self.queue.push(Event::Connected { peer: id, admission, address, relayed });
     }
 
     pub fn connection_closed(

@@ -82,6 +82,8 @@ pub struct Settings {
     pub expiry_check: Duration,
     /// Granted beyond a token's expiry, because clocks differ.
     pub clock_tolerance: Duration,
+    /// A peer whose clock is farther off is refused.
+    pub max_clock_skew: Duration,
     /// How long a stop may take to send what is queued and to say goodbye.
     pub stop_timeout: Duration,
     /// Hard limit: to hit it costs both sides a handshake, so it is far above what a
@@ -96,6 +98,7 @@ pub struct Settings {
     /// …and how many of them may come from one IP address.
     pub max_pending_incoming_per_address: usize,
     pub max_members: usize,
+    pub max_revocations: usize,
     pub max_streams_per_peer: usize,
     pub max_commands: usize,
     /// How far a message's or a record's time may be off.
@@ -157,6 +160,7 @@ impl Default for Settings {
             ping_timeout: Duration::from_secs(20),
             expiry_check: Duration::from_secs(5),
             clock_tolerance: Duration::from_secs(60),
+            max_clock_skew: Duration::from_secs(60),
             stop_timeout: Duration::from_secs(1),
             max_connections: 1024,
             max_connections_per_peer: 4,
@@ -164,6 +168,7 @@ impl Default for Settings {
             max_pending_incoming: 256,
             max_pending_incoming_per_address: 64,
             max_members: 8192,
+            max_revocations: 65_536,
             max_streams_per_peer: 256,
             max_commands: 8192,
             message_tolerance: Duration::from_secs(60),

@@ -15,7 +15,7 @@ use libp2p::{
     swarm::{SwarmEvent, dummy},
 };
 use mycel_node::{
-    event::Event, failure::DialFailure, gate::HELLO_PROTOCOL, settings::Settings,
+    event::Event, failure::DialFailure, gate::HELLO_PROTOCOL, revocation, settings::Settings,
     streams::behaviour::StreamEvent,
 };
 
@@ -29,7 +29,7 @@ async fn members_meet() {
     assert_eq!(other.dial(&address).await, Ok(one.peer));
     for node in [&one, &other] {
         let roles = |event: &Event| match event {
-            Event::Connected { roles, .. } => Some(*roles),
+            Event::Connected { admission, .. } => Some(admission.token.rights.roles),
             _ => None,
         };
         assert_eq!(node.wait("a connection", roles).await, ROLES);
@@ -117,10 +117,13 @@ async fn bad_tokens_are_refused_with_a_reason_on_both_sides() {
     for (token, reason) in [
         (owner.token(&peer, -10), "expired"),
         (Owner::new().token(&peer, 3600), "not signed"),
-        (owner.token(&member.peer, 3600), "not signed"),
-        (vec![0; 3], "wrong length"),
-        (vec![0; 300], "wrong length"),
-        (Vec::new(), "wrong length"),
+        (owner.token(&member.peer, 3600), "bound to another peer"),
+        (owner.invite(3600), "not bound to a peer"),
+        (owner.user_token(&peer), "no right to be a member"),
+        (owner.token_of("elsewhere", &peer), "for the swarm \"elsewhere\""),
+        (vec![0; 3], "no token"),
+        (vec![0; 300], "no token"),
+        (Vec::new(), "no token"),
     ] {
         let node = owner.start(key.clone(), token, quick());
         let (failure, error) = node.dial(&address).await.unwrap_err();
@@ -161,7 +164,10 @@ async fn nonsense_in_the_hello_is_refused() {
     for (hello, reason) in [
         (vec![9, 0, 0], "version 9 is not spoken here"),
         (vec![1, 0xff, 0xff], "too long"),
-        (vec![1, 0, 4, 1, 2, 3, 4], "wrong length"),
+        (vec![1, 0, 4, 1, 2, 3, 4], "malformed"),
+        (vec![1, 0, 5, 1, 0, 2, 3, 4], "no token"),
+        (vec![1, 0, 11, 2, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1], "s behind this node's"),
+        (vec![1, 0, 5, 4, 0, 2, b'n', b'o'], "this is the swarm \"test\", not \"no\""),
     ] {
         let swarm = raw(&Keypair::generate_ed25519(), None, &[]);
         let mut stream = raw_stream(swarm, &address, member.peer, HELLO).await;
@@ -228,4 +234,57 @@ async fn dials_fail_in_different_ways() {
     let own = node.listen().await;
     let itself = node.dial(&own).await.unwrap_err();
     assert_eq!(itself.0, DialFailure::Other, "{}", itself.1);
+}
+
+#[tokio::test]
+async fn a_revocation_cuts_off_at_once_and_keeps_out() {
+    let owner = Owner::new();
+    let one = owner.member();
+    let address = one.listen().await;
+    let (other, bystander) = (owner.member(), owner.member());
+    other.dial(&address).await.unwrap();
+    bystander.dial(&address).await.unwrap();
+    let admission = one.node.gate.admission_of(&other.peer).unwrap();
+    assert!(!admission.revocations_differ);
+    let id = admission.token.revocation_ids[0];
+    let never = u64::MAX;
+    let record = revocation::sign(&owner.0, common::SWARM, &id, never).unwrap();
+    let forged = revocation::sign(&Owner::new().0, common::SWARM, &id, never).unwrap();
+    assert_eq!(one.node.revoke(&[forged, vec![1, 2, 3]]).unwrap(), [false, false]);
+    assert_eq!(one.node.revoke(&[record.clone()]).unwrap(), [true]);
+    assert_eq!(one.node.revoke(&[record]).unwrap(), [false]);
+    let gone = |event: &Event| match event {
+        Event::Disconnected { peer, cause } => Some((*peer, cause.clone())),
+        _ => None,
+    };
+    let end = one.wait("the end", gone).await;
+    assert_eq!(end, (other.peer, "the peer's token was revoked".into()));
+    other.wait("the end", gone).await;
+    let (failure, error) = other.dial(&address).await.unwrap_err();
+    assert_eq!(failure, DialFailure::NotAdmitted);
+    assert!(error.contains("token was revoked"), "{error}");
+    let third = owner.member();
+    third.dial(&address).await.unwrap();
+    assert!(third.node.gate.admission_of(&one.peer).unwrap().revocations_differ);
+}
+
+#[tokio::test]
+async fn two_machines_with_one_identity_are_told_so() {
+    let owner = Owner::new();
+    let one = owner.member();
+    let address = one.listen().await;
+    let key = Keypair::generate_ed25519();
+    let token = owner.token(&key.public().to_peer_id(), 3600);
+    let first = owner.start(key.clone(), token.clone(), quick());
+    first.dial(&address).await.unwrap();
+    let second = owner.start(key.clone(), token.clone(), quick());
+    second.dial(&address).await.unwrap();
+    let gone = |event: &Event| matches!(event, Event::Disconnected { .. }).then_some(());
+    first.wait("the end", gone).await;
+    let (failure, error) = first.dial(&address).await.unwrap_err();
+    assert_eq!(failure, DialFailure::NotAdmitted);
+    assert!(error.contains("another node runs with this identity"), "{error}");
+    // A process that starts again is no duplicate.
+    let third = owner.start(key, token, quick());
+    third.dial(&address).await.unwrap();
 }

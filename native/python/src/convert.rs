@@ -12,7 +12,7 @@ use pyo3::{
     types::{PyBytes, PyList, PyString, PyTuple},
 };
 
-use crate::stream::Stream;
+use crate::{stream::Stream, tokens::described};
 
 /// Kinds, as `mycel.swarm.libp2p` numbers them.
 mod kind {
@@ -99,8 +99,13 @@ impl Objects {
                 (kind::LISTEN_FAILED, (listen, in_use, error)).into_pyobject(py)
             }
             Event::NotListening { address } => (kind::NOT_LISTENING, (address,)).into_pyobject(py),
-            Event::Connected { peer, roles, address, relayed } => {
-                let arguments = (self.peer(py, &peer), roles, address, relayed);
+            Event::Connected { peer, admission, address, relayed } => {
+                let told = (
+                    described(py, &admission.token)?,
+                    admission.clock_skew_seconds,
+                    admission.revocations_differ,
+                );
+                let arguments = (self.peer(py, &peer), told, address, relayed);
                 (kind::CONNECTED, arguments).into_pyobject(py)
             }
             Event::PathChanged { peer, address, relayed } => {

@@ -9,6 +9,7 @@ mod errors;
 mod keys;
 mod node;
 mod stream;
+mod tokens;
 
 use std::sync::OnceLock;
 
@@ -37,8 +38,12 @@ fn runtime() -> std::io::Result<&'static Runtime> {
 mod _native {
     #[pymodule_export]
     use super::{
-        keys::{identity, inspect_token, issue_token},
+        keys::identity,
         node::Node,
         stream::Stream,
+        tokens::{
+            bind_token, delegate_token, inspect_token, issue_delegated_token, issue_token,
+            narrow_token, read_revocation, sign_revocation,
+        },
     };
 }

@@ -216,6 +216,12 @@ impl Node {
         self.send(Command::Publish { topic, data })
     }
 
+    /// Takes in revocations of the owner's; says which of them were good and news. Peers whom
+    /// they concern are cut off.
+    fn revoke(&self, py: Python<'_>, records: Vec<Vec<u8>>) -> PyResult<Vec<bool>> {
+        py.detach(|| self.handle.revoke(&records)).map_err(not_sent)
+    }
+
     /// The last event of the node tells that it has stopped. Idempotent.
     fn stop(&self) {
         self.handle.stop();
@@ -278,6 +284,7 @@ fn read_settings(options: &Bound<'_, PyDict>) -> PyResult<Settings> {
             "ping_timeout_seconds" => s.ping_timeout = time()?,
             "expiry_check_seconds" => s.expiry_check = time()?,
             "clock_tolerance_seconds" => s.clock_tolerance = time()?,
+            "max_clock_skew_seconds" => s.max_clock_skew = time()?,
             "stop_timeout_seconds" => s.stop_timeout = time()?,
             "gossip_heartbeat_seconds" => s.gossip_heartbeat = time()?,
             "message_tolerance_seconds" => s.message_tolerance = time()?,

@@ -7,6 +7,10 @@
     │   ├── SecretUnreadable    this user may not read or write it
     │   ├── SecretExposed       others may read it
     │   └── SecretCorrupt       it does not hold what it should
+    ├── TokenMistyped       what was given as a token is none
+    ├── InviteMistyped      what was given as an invite is none, or is damaged
+    ├── InviteUnusable      a good invite that cannot be redeemed here, or any more
+    ├── NotFounder          only the swarm's founder has the key that this takes
     ├── HomeUnusable        the home folder cannot be created or used
     ├── HomeInUse           another process has the role's folder
     ├── StateCorrupt        a state file does not hold what it should
@@ -44,6 +48,22 @@ class SecretExposed(SecretError):
 
 class SecretCorrupt(SecretError):
     """It does not hold what it should."""
+
+
+class TokenMistyped(AccessError):
+    """What was given as a token is none."""
+
+
+class InviteMistyped(AccessError):
+    """What was given as an invite is none, or is damaged."""
+
+
+class InviteUnusable(AccessError):
+    """A good invite that cannot be redeemed here, or any more."""
+
+
+class NotFounder(AccessError):
+    """Only the swarm's founder has the key that this takes."""
 
 
 class HomeUnusable(AccessError):

@@ -3,10 +3,14 @@
 ~/.mycel/            or MYCEL_HOME, or --home
   token              the API's bearer token
   owner.key          of whoever founded the swarm here
+  owner.pub          its public half: what every token here is held against
+  revocations        the owner's, as far as this home has heard of them
+  users.json         whom the owner gave tokens to
   mycel.toml         optional
   <role>/            gateway, scheduler, worker-1, …
     identity.key
-    member.token
+    member.token     bound to that identity
+    joined.json      swarm and gateways, of a node that joined by an invite
     lock             held by the role's process; holds its pid
     state.json       ports and addresses of the running role
     data …
@@ -49,6 +53,9 @@ class Home:
         self.path: Final = path
         self.token_path: Final = path / "token"
         self.owner_key_path: Final = path / "owner.key"
+        self.owner_public_path: Final = path / "owner.pub"
+        self.revocations_path: Final = path / "revocations"
+        self.users_path: Final = path / "users.json"
         self.configuration_path: Final = path / "mycel.toml"
 
     def create(self) -> None:
@@ -72,6 +79,8 @@ class RoleFolder:
         self.name: Final = path.name
         self.identity_path: Final = path / "identity.key"
         self.member_token_path: Final = path / "member.token"
+        self.joined_path: Final = path / "joined.json"
+        self.revocations_path: Final = path / "revocations"
         self.lock_path: Final = path / "lock"
         self.state_path: Final = path / "state.json"
         self.log_path: Final = path / "log.jsonl"

@@ -51,3 +51,14 @@ def load_or_create_key(path: Path, what: str = "the key") -> bytes:
         return create_key(path)
     except SecretExists:
         return load_key(path, what)  # another process was faster
+
+
+def store_public_key(path: Path, public: bytes) -> None:
+    """The owner's public half. One home holds nodes of one owner: another one is refused."""
+    try:
+        create_secret_file(path, public.hex().encode() + b"\n")
+    except SecretExists:
+        if load_key(path, "the owner's public key") != public:
+            raise SecretExists(
+                f"{path} is another owner's: nodes of two swarms need two homes (--home)"
+            ) from None

@@ -40,6 +40,18 @@ def create_secret_file(path: Path, content: bytes) -> None:
         raise SecretUnreadable(f"{path} cannot be created: {error.strerror}") from None
 
 
+def replace_secret_file(path: Path, content: bytes) -> None:
+    """In place of what was there; whoever reads sees the old content or the new."""
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    try:
+        write_synced(temporary, content)
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise SecretUnreadable(f"{path} cannot be written: {error.strerror}") from None
+
+
 def read_secret_file(path: Path, what: str) -> bytes:
     """`what` names the content for messages, such as "the node's identity key"."""
     try:

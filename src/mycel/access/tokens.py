@@ -1,83 +1,184 @@
-"""Token files: the API's bearer token, and what admits a node to its swarm."""
+"""Tokens: how they are made, narrowed and read, as text and in files.
+
+One kind for everything, biscuits; `native/node/src/membership.rs` says what is in them. A
+token travels as text: `mycel_` and base64.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
-import os
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from types import ModuleType
+from typing import Any, Final
 
-from .errors import NativeMissing, SecretCorrupt, SecretExists, SecretMissing
-from .secret_files import create_secret_file, read_secret_file
+import msgspec
 
-API_TOKEN_BYTES: Final = 32
-ROLE_BITS: Final = {"gateway": 1, "scheduler": 2, "worker": 4, "cluster": 8}
-"""How a token says what its bearer may be."""
+from mycel.core.rights import Rights
+from mycel.swarm.roles import roles_of
+
+from .errors import NativeMissing, SecretCorrupt, TokenMistyped
+from .secret_files import create_secret_file, read_secret_file, replace_secret_file
+
+PREFIX: Final = "mycel_"
+TOKEN_BYTES_MAX: Final = 8192
 _API_TOKEN: Final = "the API token"  # noqa: S105 – its name, not the token
 _MEMBER_TOKEN: Final = "the member token"  # noqa: S105
 
 
-def load_api_token(path: Path) -> str:
-    content = read_secret_file(path, _API_TOKEN)
-    try:
-        token = content.decode("ascii").strip()
-    except UnicodeDecodeError:
-        token = ""
-    if not token or any(character.isspace() for character in token):
-        raise SecretCorrupt(f"{path} does not hold an API token: move it away to get a new one")
-    return token
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
+    """What one block of a token grants, or leaves of what was granted. None says nothing."""
+
+    user: str | None = None
+    roles: tuple[str, ...] | None = None
+    actions: tuple[str, ...] | None = None
+    priority_max: int | None = None
+    caps: dict[str, float] = {}
+    cluster: str | None = None
+    expires_at: float | None = None
+    """Unix time; whole seconds count."""
+
+    def spelled(self) -> dict[str, Any]:
+        """As the native extension takes it: caps in thousandths."""
+        caps = {name: round(most * 1000) for name, most in self.caps.items()}
+        expires_at = None if self.expires_at is None else int(self.expires_at)
+        return {**msgspec.structs.asdict(self), "caps": caps, "expires_at": expires_at}
 
 
-def load_or_create_api_token(path: Path) -> str:
-    try:
-        return load_api_token(path)
-    except SecretMissing:
-        pass
-    random = os.urandom(API_TOKEN_BYTES)
-    token = base64.urlsafe_b64encode(random).decode().rstrip("=")
-    try:
-        create_secret_file(path, token.encode() + b"\n")
-    except SecretExists:
-        return load_api_token(path)  # another process was faster
-    return token
-
-
-def is_same_token(presented: str, expected: str) -> bool:
-    """In a time that does not tell how much of it was right."""
-    import hmac  # brings OpenSSL along, which a command line does without
-
-    return hmac.compare_digest(presented.encode(errors="surrogatepass"), expected.encode())
-
-
-def issue_member_token(
-    owner_secret: bytes, peer_id: str, expires_at: int, roles: Iterable[str]
-) -> bytes:
-    """Signed by the owner for one peer; `expires_at` is Unix time."""
-    # Late: a command line that only reads a token must not pay for the extension.
+def native() -> ModuleType:
+    """Late: a command line that only reads a token must not pay for the extension."""
     try:
         from mycel import _native
     except ImportError as error:
         raise NativeMissing(
             f"the native extension cannot be loaded ({error}): install Mycel from its wheel"
         ) from error
-    mask = 0
-    for role in roles:
-        mask |= ROLE_BITS[role]
-    return _native.issue_token(owner_secret, peer_id, expires_at, mask)
+    return _native
+
+
+def issue(owner_secret: bytes, swarm: str, grant: Statement) -> bytes:
+    """A token of the owner's, not bound to anybody."""
+    made: bytes = native().issue_token(owner_secret, swarm, grant.spelled())
+    return made
+
+
+def delegate(owner_secret: bytes, swarm: str, key: bytes, grant: Statement) -> bytes:
+    """Lets the holder of `key` give on what it grants, or less, and is good for nothing else."""
+    made: bytes = native().delegate_token(owner_secret, swarm, key, grant.spelled())
+    return made
+
+
+def issue_delegated(
+    secret: bytes, owner_public: bytes, delegation: bytes, grant: Statement
+) -> bytes:
+    made: bytes = native().issue_delegated_token(secret, owner_public, delegation, grant.spelled())
+    return made
+
+
+def narrow(owner_public: bytes, token: bytes, limits: Statement) -> bytes:
+    made: bytes = native().narrow_token(owner_public, token, limits.spelled())
+    return made
+
+
+def bind(owner_public: bytes, token: bytes, peer: str) -> bytes:
+    """Good for this peer alone."""
+    made: bytes = native().bind_token(owner_public, token, peer)
+    return made
+
+
+def inspect(owner_public: bytes, token: bytes, peer: str = "") -> Rights:
+    """What a token says if it holds for this peer; without one, for whomever it is bound to.
+    Its end and its revocation are the caller's question.
+
+    Raises `swarm.errors.InvalidToken`.
+    """
+    return rights_of(native().inspect_token(owner_public, peer, token))
+
+
+def rights_of(described: tuple[Any, ...]) -> Rights:
+    """From what the native extension tells of a token."""
+    (
+        swarm,
+        user,
+        roles,
+        actions,
+        priority_max,
+        caps,
+        cluster,
+        expires_at,
+        revocation_ids,
+        signer,
+        is_bound,
+    ) = described
+    return Rights(
+        swarm=swarm,
+        user=user or "",
+        roles=roles_of(roles),
+        actions=frozenset(actions),
+        priority_max=priority_max,
+        caps=tuple((name, most / 1000) for name, most in sorted(caps.items())),
+        cluster=cluster or "",
+        expires_at=None if expires_at is None else float(expires_at),
+        revocation_ids=tuple(revocation_ids),
+        signer=signer.hex(),
+        is_bound=is_bound,
+    )
+
+
+# As text
+
+
+def to_text(token: bytes) -> str:
+    return PREFIX + base64.urlsafe_b64encode(token).decode().rstrip("=")
+
+
+def from_text(text: str) -> bytes:
+    """Raises `TokenMistyped`; the message never holds the token."""
+    text = text.strip()
+    if not text.startswith(PREFIX) or len(text) > 2 * TOKEN_BYTES_MAX:
+        raise TokenMistyped(f"this is no token: tokens begin with {PREFIX!r}")
+    token = decode_base64(text[len(PREFIX) :])
+    if not token:
+        raise TokenMistyped("this token is damaged: copy the whole of it")
+    return token
+
+
+def decode_base64(text: str) -> bytes:
+    """Nothing if it is not well-formed."""
+    try:
+        return base64.b64decode(
+            text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True
+        )
+    except (binascii.Error, UnicodeEncodeError):
+        return b""
+
+
+# In files
+
+
+def load_api_token(path: Path) -> str:
+    text = read_secret_file(path, _API_TOKEN).decode("ascii", errors="replace").strip()
+    try:
+        from_text(text)
+    except TokenMistyped as error:
+        raise SecretCorrupt(f"{path}: {error}; move it away to get a new one") from None
+    return text
+
+
+def store_api_token(path: Path, token: bytes) -> None:
+    create_secret_file(path, to_text(token).encode() + b"\n")
 
 
 def store_member_token(path: Path, token: bytes) -> None:
-    create_secret_file(path, base64.urlsafe_b64encode(token) + b"\n")
+    """In place of an earlier one: a node that joins again brings a fresh token."""
+    replace_secret_file(path, to_text(token).encode() + b"\n")
 
 
 def load_member_token(path: Path) -> bytes:
-    content = read_secret_file(path, _MEMBER_TOKEN).strip()
+    text = read_secret_file(path, _MEMBER_TOKEN).decode("ascii", errors="replace")
     try:
-        token = base64.b64decode(content, altchars=b"-_", validate=True)
-    except binascii.Error:
-        token = b""
-    if not token:
-        raise SecretCorrupt(f"{path} does not hold a member token: join the swarm again")
-    return token
+        return from_text(text)
+    except TokenMistyped:
+        raise SecretCorrupt(
+            f"{path} does not hold a member token: join the swarm again with --join"
+        ) from None

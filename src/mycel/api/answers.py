@@ -55,6 +55,11 @@ class RetryAnswer(msgspec.Struct, frozen=True):
     on_error: bool
 
 
+class RevocationsAnswer(msgspec.Struct, frozen=True):
+    taken: int
+    """How many were good and news."""
+
+
 class ResultAnswer(msgspec.Struct, frozen=True):
     text: str | UnsetType = UNSET
     json: Raw | UnsetType = UNSET

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from .access import Authenticator, Caller, authorise
 from .backend import Backend
 from .catalogue import methods_of
-from .exchange import Gone, Receive, Scope, Send, answer_problem, header
+from .exchange import CALLER, Gone, Receive, Scope, Send, answer_problem, header
 from .express import Express
 from .hot import Handler, HotRoutes, Limits
 from .openai import OpenAiRoutes
@@ -25,13 +25,12 @@ _log = logging.getLogger("mycel.api")
 class Application:
     """An ASGI application for HTTP alone."""
 
-    def __init__(self, backend: Backend, token: str, limits: Limits) -> None:
-        assert token, "an empty token would let everybody in"
+    def __init__(self, backend: Backend, authenticator: Authenticator, limits: Limits) -> None:
         self._backend = backend
         self._hot = HotRoutes(backend, limits)
-        self.express = Express(backend, self._authenticate)
+        self._authenticator = authenticator
+        self.express = Express(backend, self._admit)
         self._openai = OpenAiRoutes(backend, limits)
-        self._authorization = f"Bearer {token}".encode()
         self._cold: asyncio.Task[Litestar] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,7 +65,7 @@ class Application:
         method, path = scope["method"], scope["path"]
         handler = self._hot.find_open(method, path)
         if handler is None:
-            self._authenticate(scope)
+            scope[CALLER] = self._admit(scope)
             handler = self._hot.find(method, path) or self._openai.find(method, path)
         if handler is None:
             methods = methods_of(path)
@@ -80,19 +79,11 @@ class Application:
             assert handler is not None
         await handler(scope, receive, send)
 
-    def _authenticate(self, scope: Scope) -> None:
-        given = header(scope, b"authorization")
-        if given is not None:
-            if hmac.compare_digest(given, self._authorization):
-                return
-            scheme, _, token = given.partition(b" ")
-            if scheme.lower() == b"bearer" and hmac.compare_digest(
-                b"Bearer " + token.strip(), self._authorization
-            ):
-                return
-        detail = "this token is not valid" if given else "send 'Authorization: Bearer TOKEN'"
-        detail += "; the token lies in the file 'token' of the swarm's home folder"
-        raise Problem(401, detail, headers=[(b"www-authenticate", b'Bearer realm="mycel"')])
+    def _admit(self, scope: Scope) -> Caller:
+        """Who calls, if they may do that."""
+        caller = self._authenticator.identify(header(scope, b"authorization"))
+        authorise(caller, scope["method"], scope["path"], self._backend.user_of)
+        return caller
 
     async def _framework(self) -> Litestar:
         """Loaded once, in a thread: its import takes a while, and others must not wait."""
@@ -107,5 +98,7 @@ def _load(backend: Backend) -> Litestar:
     return create(backend)
 
 
-def create_app(backend: Backend, token: str, limits: Limits | None = None) -> Application:
-    return Application(backend, token, limits or Limits())
+def create_app(
+    backend: Backend, authenticator: Authenticator, limits: Limits | None = None
+) -> Application:
+    return Application(backend, authenticator, limits or Limits())

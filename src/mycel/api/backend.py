@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mycel.core.events import Event
 from mycel.core.identifiers import JobId, RequestId
+from mycel.core.rights import Rights
 from mycel.store.interface import Reader
 from mycel.telemetry.figures import SchedulerFigures
 
@@ -74,6 +75,18 @@ class Backend(Protocol):
 
     def figures(self) -> SchedulerFigures:
         """What the metrics show."""
+        ...
+
+    def user_of(self, job: str) -> str | None:
+        """Whose job it is; None if there is none."""
+        ...
+
+    def keep_credential(self, token: bytes, rights: Rights) -> None:
+        """Before a user's first job: workers will want to see by what right it runs."""
+        ...
+
+    def revoke(self, records: list[bytes]) -> int:
+        """Takes in and spreads what the owner has signed; how many were good and news."""
         ...
 
     def prometheus(self) -> bytes:

@@ -131,6 +131,11 @@ class BatchBody(Body, frozen=True):
     """Which of the job's stages they belong to; the first one if it is not said."""
 
 
+class RevocationsBody(Body, frozen=True):
+    records: Annotated[list[Annotated[bytes, Meta(max_length=1024)]], Meta(max_length=400)]
+    """Each signed by the swarm's owner, in base64."""
+
+
 class InputBody(Body, frozen=True):
     """What `input` may be beside a string."""
 
@@ -144,5 +149,6 @@ class InputBody(Body, frozen=True):
 decode_task: Final = msgspec.json.Decoder(TaskBody).decode
 decode_job: Final = msgspec.json.Decoder(JobBody).decode
 decode_batch: Final = msgspec.json.Decoder(BatchBody).decode
+decode_revocations: Final = msgspec.json.Decoder(RevocationsBody).decode
 decode_input: Final = msgspec.json.Decoder(InputBody).decode
 decode_items: Final = msgspec.json.Decoder(list[Raw]).decode

@@ -10,7 +10,8 @@ import msgspec
 
 PROBLEMS: Final = {
     400: "The body is not JSON",
-    401: "The token is missing or wrong",
+    401: "The token is missing or not good",
+    403: "The token does not allow this",
     404: "There is no such thing",
     409: "It contradicts what is already there",
     408: "The body did not arrive in time",
@@ -167,6 +168,14 @@ ROUTES: Final = (
         "PingBody",
         problems=(*_BODY, 404, 409, 422),
     ),
+    Route(
+        "POST",
+        "/api/v1/revocations",
+        "Take in and spread what the swarm's owner has revoked",
+        "RevocationsAnswer",
+        "RevocationsBody",
+        problems=(*_BODY, 422),
+    ),
     Route("GET", "/api/v1/stats", "Totals", "StatsAnswer", problems=(422,)),
     *(
         Route(method, f"/v1/{path}", summary, "application/json", problems=problems)
@@ -252,12 +261,14 @@ def _schemas() -> tuple[dict[str, Any], dict[str, Any]]:
         bodies.TaskBody,
         bodies.JobBody,
         bodies.BatchBody,
+        bodies.RevocationsBody,
         answers.TaskAnswer,
         answers.TaskList,
         answers.JobAnswer,
         answers.JobList,
         answers.BatchAnswer,
         answers.PreviewAnswer,
+        answers.RevocationsAnswer,
         answers.LogsAnswer,
         answers.ResultAnswer,
         workers.WorkerList,
@@ -282,7 +293,7 @@ def _operation(route: Route, references: dict[str, Any]) -> dict[str, Any]:
         str(status): {"description": "Done", "content": _content(route.answer, references)}
         for status in route.statuses
     }
-    always = () if route.open else (401, 503)
+    always = () if route.open else (401, 403, 503)
     for status in sorted({*route.problems, *always}):
         responses[str(status)] = {"description": PROBLEMS[status], "content": problem}
     parameters: list[dict[str, Any]] = [

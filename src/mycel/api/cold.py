@@ -14,10 +14,12 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
 
 from . import jobs, network, tasks, workers
-from .answers import ResultAnswer, encode
+from .access import Caller
+from .answers import ResultAnswer, RevocationsAnswer, encode
 from .backend import Backend
+from .bodies import decode_revocations
 from .catalogue import document
-from .exchange import Connected, Gone, Query, Receive, Scope
+from .exchange import CALLER, Connected, Gone, Query, Receive, Scope
 from .problems import MEDIA_TYPE, Problem, from_exception
 
 PAGE_DEFAULT = 100
@@ -46,6 +48,11 @@ def _query(request: AnyRequest, *known: str) -> Query:
     return Query(cast(Scope, request.scope), *known)
 
 
+def _caller(request: AnyRequest) -> Caller:
+    caller: Caller = cast(Scope, request.scope)[CALLER]
+    return caller
+
+
 def _named(request: AnyRequest) -> str:
     """The task or job in the path."""
     return str(request.path_params["id"])
@@ -58,6 +65,7 @@ def _tasks(backend: Backend) -> Sequence[HTTPRouteHandler]:
         job = query.text("job")
         found = await tasks.list_tasks(
             backend,
+            _caller(request).sees,
             job=None if job is None else jobs.parse(job),
             state=query.text("state"),
             cursor=query.text("cursor"),
@@ -99,6 +107,7 @@ def _jobs(backend: Backend) -> Sequence[HTTPRouteHandler]:
         query = _query(request, "prefix", "cursor", "limit")
         found = await jobs.list_jobs(
             backend,
+            _caller(request),
             prefix=query.text("prefix"),
             cursor=query.text("cursor"),
             limit=query.integer("limit", PAGE_DEFAULT, 1, 1000),
@@ -140,6 +149,12 @@ def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
         _query(request)
         return _json(await network.ping(backend.network, await request.body()))
 
+    @post("/api/v1/revocations", status_code=200)
+    async def revoke(request: AnyRequest) -> Response[bytes]:
+        _query(request)
+        body = decode_revocations(await request.body())
+        return _json(RevocationsAnswer(backend.revoke(body.records)))
+
     @get("/api/v1/stats")
     async def stats(request: AnyRequest) -> Response[bytes]:
         _query(request)
@@ -153,7 +168,7 @@ def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
     def openapi() -> Response[bytes]:
         return Response(document(), media_type=MediaType.JSON)
 
-    return [list_workers, list_peers, swarm, ping, stats, metrics, openapi]
+    return [list_workers, list_peers, swarm, ping, revoke, stats, metrics, openapi]
 
 
 def _answer_exception(request: AnyRequest, error: Exception) -> Response[bytes]:

@@ -23,10 +23,11 @@ from mycel.core.identifiers import JobId, parse_task_id, task_id
 from mycel.store.interface import End, Reader
 
 from . import jobs
+from .access import Caller
 from .answers import iso
 from .audience import Crowded, Listener
 from .backend import Backend
-from .exchange import Query, Receive, Scope, Send, hang_up, header
+from .exchange import CALLER, Query, Receive, Scope, Send, hang_up, header
 from .problems import Problem, not_found, unprocessable
 
 ENDS_MAX: Final = 1000
@@ -121,6 +122,7 @@ def _kinds(text: str | None) -> frozenset[str]:
 
 async def stream(backend: Backend, scope: Scope, receive: Receive, send: Send) -> None:
     wanted = parse(scope)
+    _check(backend, scope[CALLER], wanted.job)
     if wanted.job is not None:
         await jobs.read(backend, wanted.job, 0.0)  # a 404 has to come before the first byte
     try:
@@ -135,6 +137,16 @@ async def stream(backend: Backend, scope: Scope, receive: Receive, send: Send) -
     except Crowded:
         detail = "too many listen to this scheduler's events; try again later"
         raise Problem(429, detail, headers=[(b"retry-after", b"10")]) from None
+
+
+def _check(backend: Backend, caller: Caller, job: str | None) -> None:
+    """Who may not see everything follows jobs of its own."""
+    if caller.sees_all:
+        return
+    if job is None:
+        raise Problem(403, "this token allows the events of its user's own jobs: add ?job=ID")
+    if not caller.sees(backend.user_of(job) or ""):
+        raise not_found(f"job {job!r}")
 
 
 class _Stream:

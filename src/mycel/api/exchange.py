@@ -13,6 +13,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+CALLER: Final = "mycel.caller"
+"""Where in the scope the `access.Caller` is."""
 WAIT_SECONDS_MAX: Final = 60.0
 BODY_SECONDS: Final = 30.0
 """A request must be there after so long; one that stops in the middle is not kept."""

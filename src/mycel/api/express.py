@@ -23,6 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from mycel.core.events import Submit
 from mycel.core.identifiers import RequestId
 
+from .access import Caller
 from .answers import encode
 from .backend import Backend, Stopping
 from .exchange import Query, Scope, check_media_type, header
@@ -41,9 +42,9 @@ _HEAD: Final = (
 class Express:
     """What the application offers the protocol."""
 
-    def __init__(self, backend: Backend, authenticate: Callable[[Scope], None]) -> None:
+    def __init__(self, backend: Backend, admit: Callable[[Scope], Caller]) -> None:
         self._backend = backend
-        self._authenticate = authenticate
+        self._admit = admit
 
     def begin(self, scope: Scope, body: bytes) -> Exchange | None:
         """Submits the task. None, and nothing done, where the application had better look."""
@@ -51,9 +52,10 @@ class Express:
             wait = _wait_seconds(scope["query_string"])
             if not wait or header(scope, b"idempotency-key") is not None:
                 return None
-            self._authenticate(scope)
+            caller = self._admit(scope)
             check_media_type(scope)
-            return Exchange(self._backend, submit_of(body, "", wait), wait)
+            submit = submit_of(self._backend, caller, body, "", wait)
+            return Exchange(self._backend, submit, wait)
         except (Problem, Stopping, ValueError):
             return None
 

@@ -24,13 +24,14 @@ from mycel.core.events import Submit
 from mycel.core.identifiers import JobId
 from mycel.core.journal import TaskEnded
 from mycel.core.views import SubmittedView
-from mycel.core.work import DEFAULT_USER
 
 from . import answers, conversion, events, jobs, results, tasks
+from .access import Caller
 from .answers import Finished, LogsAnswer, TaskAnswer, encode
 from .backend import Backend
 from .bodies import decode_task
 from .exchange import (
+    CALLER,
     Connected,
     Query,
     Receive,
@@ -104,9 +105,10 @@ class HotRoutes:
         wait = Query(scope, "wait").wait_seconds() if query else 0.0
         check_media_type(scope)
         raw = await read_body(scope, receive, self._limits.request_bytes)
-        key = jobs.scoped_key(header(scope, b"idempotency-key"), "tasks")
+        caller: Caller = scope[CALLER]
+        key = jobs.scoped_key(header(scope, b"idempotency-key"), caller.user, "tasks")
         with Connected(receive):
-            task, again = await _submit_task(self._backend, raw, key, wait)
+            task, again = await _submit_task(self._backend, caller, raw, key, wait)
         await answer(send, 200 if again else 201, encode(task), _location("tasks", task.id))
 
     async def _read_task(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -135,12 +137,13 @@ class HotRoutes:
         check_media_type(scope)
         limit = self._limits.request_bytes
         raw = await read_body(scope, receive, limit)
+        caller: Caller = scope[CALLER]
         if dry_run:
-            found = await jobs.preview(self._backend, raw, limit)
+            found = await jobs.preview(self._backend, caller, raw, limit)
             await answer(send, 200, encode(found))
             return
-        key = jobs.scoped_key(header(scope, b"idempotency-key"), "jobs")
-        submitted = await jobs.submit(self._backend, raw, key, limit)
+        key = jobs.scoped_key(header(scope, b"idempotency-key"), caller.user, "jobs")
+        submitted = await jobs.submit(self._backend, caller, raw, key, limit)
         body = encode(answers.job(submitted.job))
         place = _location("jobs", submitted.job.job_id)
         await answer(send, 200 if submitted.again else 201, body, place)
@@ -183,14 +186,14 @@ def _location(collection: str, identifier: str) -> Headers:
 
 
 async def _submit_task(
-    backend: Backend, raw: bytes, key: str, wait: float
+    backend: Backend, caller: Caller, raw: bytes, key: str, wait: float
 ) -> tuple[TaskAnswer, bool]:
     """The task, and whether the same request had come before.
 
     Submit, run and result are one question to the machine when the client waits. With a
     key they are two: then the job may be an earlier one, whose id only the first tells.
     """
-    submit = submit_of(raw, key, wait)
+    submit = submit_of(backend, caller, raw, key, wait)
     if not submit.wait:
         return await _submit_and_read(backend, submit, wait)
     created_at = time.time()
@@ -203,16 +206,17 @@ async def _submit_task(
     return await _waited(backend, submit, reply, created_at), False
 
 
-def submit_of(raw: bytes, key: str, wait: float) -> Submit:
+def submit_of(backend: Backend, caller: Caller, raw: bytes, key: str, wait: float) -> Submit:
     """The event that the body of a single task asks for."""
     body = decode_task(raw)
     specification = conversion.specification(body)
+    jobs.check(backend, caller, specification)
     batch = conversion.single_batch(body)
     return Submit(
         request=0,  # type: ignore[arg-type]
         job_id=jobs.new_id(),
         name=body.name,
-        user=DEFAULT_USER,
+        user=caller.user,
         specification=specification,
         count=1,
         arguments=batch.arguments,

@@ -14,11 +14,13 @@ from blake3 import blake3
 from mycel.core.errors import NotFound
 from mycel.core.events import Append, CancelJob, CloseJob, Submit, WaitJob
 from mycel.core.identifiers import JobId, RequestId, is_job_id, ulid
+from mycel.core.jobs import Specification
 from mycel.core.views import BatchView, JobView, PreviewView, SubmittedView
-from mycel.core.work import DEFAULT_USER
+from mycel.core.work import shape_of
 from mycel.store.interface import JobRow
 
 from . import answers, conversion, plans
+from .access import Caller
 from .answers import BatchAnswer, JobAnswer, JobList, PreviewAnswer, TaskCounts, iso, iso_or_none
 from .backend import Backend
 from .bodies import decode_batch, decode_job
@@ -26,6 +28,8 @@ from .problems import not_found, unprocessable
 from .tasks import expect, read_job
 
 KEY_LENGTH_MAX: Final = 255
+SCAN_MAX: Final = 20_000
+"""So many jobs are looked at for one page of those that a user may see."""
 TERMINAL: Final = frozenset({"succeeded", "failed", "cancelled"})
 
 
@@ -47,27 +51,36 @@ def parse(text: str) -> JobId:
     return JobId(text)
 
 
-def scoped_key(raw: bytes | None, route: str) -> str:
+def scoped_key(raw: bytes | None, user: str, route: str) -> str:
     """An `Idempotency-Key` counts for one user and one route."""
     if raw is None:
         return ""
     key = raw.decode("latin-1").strip()
     if not key or len(key) > KEY_LENGTH_MAX:
         raise unprocessable(f"an Idempotency-Key has from 1 to {KEY_LENGTH_MAX} characters")
-    return f"{DEFAULT_USER} {route} {key}"
+    return f"{user} {route} {key}"
 
 
-async def submit(backend: Backend, raw: bytes, key: str, bytes_max: int) -> SubmittedView:
-    submit = await _submission(raw, key, bytes_max)
+def check(backend: Backend, caller: Caller, *specifications: Specification) -> None:
+    """Whether the caller may have this run; then workers will be shown by what right."""
+    for one in specifications:
+        caller.check(shape_of(one.work, one.requirements, caller.user, one.priority))
+    backend.keep_credential(caller.token, caller.rights)
+
+
+async def submit(
+    backend: Backend, caller: Caller, raw: bytes, key: str, bytes_max: int
+) -> SubmittedView:
+    submit = await _submission(backend, caller, raw, key, bytes_max)
     return expect(
         await backend.ask(lambda request: msgspec.structs.replace(submit, request=request)),
         SubmittedView,
     )
 
 
-async def preview(backend: Backend, raw: bytes, bytes_max: int) -> PreviewAnswer:
+async def preview(backend: Backend, caller: Caller, raw: bytes, bytes_max: int) -> PreviewAnswer:
     """What a job would become; nothing is changed."""
-    submit = await _submission(raw, "", bytes_max)
+    submit = await _submission(backend, caller, raw, "", bytes_max)
     view = expect(
         await backend.ask(
             lambda request: msgspec.structs.replace(submit, request=request, dry_run=True)
@@ -77,7 +90,9 @@ async def preview(backend: Backend, raw: bytes, bytes_max: int) -> PreviewAnswer
     return answers.preview(view)
 
 
-async def _submission(raw: bytes, key: str, bytes_max: int) -> Submit:
+async def _submission(
+    backend: Backend, caller: Caller, raw: bytes, key: str, bytes_max: int
+) -> Submit:
     body = decode_job(raw)
     if body.task is None and not body.stages:
         raise unprocessable("a job needs task or stages", "$")
@@ -90,11 +105,13 @@ async def _submission(raw: bytes, key: str, bytes_max: int) -> Submit:
         # In a thread: a few megabytes of parameters take longer than others should wait.
         derived = await asyncio.to_thread(plans.derived_from, body, bytes_max)
         specification, batch = derived.groups[0][0], conversion.Batch(0, b"")
+    groups = [specification] if derived is None else [one[0] for one in derived.groups]
+    check(backend, caller, *groups)
     return Submit(
         request=RequestId(0),
         job_id=new_id() if body.id is None else conversion.job_id(body.id),
         name=body.name or tasks[0].name,
-        user=DEFAULT_USER,
+        user=caller.user,
         specification=specification,
         count=batch.count,
         arguments=batch.arguments,
@@ -143,17 +160,30 @@ async def read(backend: Backend, text: str, wait_seconds: float) -> JobAnswer:
 
 
 async def list_jobs(
-    backend: Backend, *, prefix: str | None, cursor: str | None, limit: int
+    backend: Backend, caller: Caller, *, prefix: str | None, cursor: str | None, limit: int
 ) -> JobList:
-    """Newest first; with a prefix, those whose ids begin with it."""
+    """Those that the caller may see, newest first; with a prefix, those whose ids begin with
+    it."""
     if prefix is not None:
         ids = await backend.read(lambda reader: reader.find_jobs(prefix, limit))
         found = [answers.job(await read_job(backend, job)) for job in ids]
-        return JobList(found, None)
+        return JobList([job for job in found if caller.sees(job.user)], None)
     before = None if cursor is None else conversion.job_id(cursor, "")
-    rows = await backend.read(lambda reader: reader.jobs(before=before, limit=limit))
-    items = [await _of_row(backend, row) for row in rows]
-    return JobList(items, items[-1].id if len(items) == limit else None)
+    items: list[JobAnswer] = []
+    scanned = 0
+    while len(items) < limit and scanned < SCAN_MAX:
+        rows = await backend.read(lambda reader: reader.jobs(before=before, limit=limit))  # noqa: B023
+        scanned += limit
+        for row in rows:
+            if len(items) == limit:
+                break
+            before = row.opened.id
+            if caller.sees(row.opened.user):
+                items.append(await _of_row(backend, row))
+        else:
+            if len(rows) < limit:
+                return JobList(items, None)
+    return JobList(items, before)
 
 
 async def _of_row(backend: Backend, row: JobRow) -> JobAnswer:

@@ -23,11 +23,12 @@ from mycel.core.jobs import Specification
 from mycel.core.journal import TaskEnded
 from mycel.core.resources import Requirements
 from mycel.core.views import SubmittedView, TaskIsOver, WorkerView
-from mycel.core.work import DEFAULT_USER, Work
+from mycel.core.work import Work
 
 from . import jobs
+from .access import Caller
 from .backend import Backend, Pieces
-from .exchange import Receive, Scope, Send, answer, check_media_type, hang_up, read_body
+from .exchange import CALLER, Receive, Scope, Send, answer, check_media_type, hang_up, read_body
 from .hot import Limits
 from .tasks import expect
 
@@ -85,7 +86,7 @@ class OpenAiRoutes:
         job = jobs.new_id()
         hung_up = asyncio.ensure_future(hang_up(receive))
         with self._backend.streaming(job) as pieces:
-            await self._submit(job, route, body)
+            await self._submit(scope[CALLER], job, route, body)
             ended = asyncio.ensure_future(
                 self._backend.ask(lambda request: WaitTask(request, job, 0))
             )
@@ -100,15 +101,17 @@ class OpenAiRoutes:
                     ended.cancel()
                     await self._cancel(job)
 
-    async def _submit(self, job: JobId, route: str, body: dict[str, Any]) -> None:
+    async def _submit(self, caller: Caller, job: JobId, route: str, body: dict[str, Any]) -> None:
         given = {"openai": {"route": route, "body": body}}
         model = body["model"]
+        specification = Specification(Work("model", model=model), Requirements())
+        jobs.check(self._backend, caller, specification)
         submit = Submit(
             request=0,  # type: ignore[arg-type]
             job_id=job,
             name=route,
-            user=DEFAULT_USER,
-            specification=Specification(Work("model", model=model), Requirements()),
+            user=caller.user,
+            specification=specification,
             count=1,
             arguments=msgspec.json.encode([given]),
             close=True,

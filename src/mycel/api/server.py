@@ -9,6 +9,7 @@ from typing import Final
 
 import uvicorn
 
+from .access import Authenticator
 from .app import create_app
 from .backend import Backend
 from .express import ExpressProtocol
@@ -92,7 +93,7 @@ class ApiServer:
 
 async def serve(
     backend: Backend,
-    token: str,
+    authenticator: Authenticator,
     bound: socket.socket,
     limits: Limits | None = None,
     *,
@@ -102,7 +103,7 @@ async def serve(
 ) -> ApiServer:
     """Serves on a socket from `bind`; returns once connections are answered."""
     config = uvicorn.Config(
-        create_app(backend, token, limits),
+        create_app(backend, authenticator, limits),
         http=ExpressProtocol,
         ws="none",
         lifespan="off",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Final, TypeVar
 
@@ -162,14 +162,23 @@ async def explain(backend: Backend, text: str) -> Explanation:
 
 
 async def list_tasks(
-    backend: Backend, *, job: str | None, state: str | None, cursor: str | None, limit: int
+    backend: Backend,
+    sees: Callable[[str], bool],
+    *,
+    job: str | None,
+    state: str | None,
+    cursor: str | None,
+    limit: int,
 ) -> TaskList:
+    """`sees` says of a user whether the caller may see what is theirs."""
     if state is not None and state not in STATES:
         raise unprocessable(f"state is one of {', '.join(STATES)}, not {state!r}")
     at: JobId | None
     at, index = _parse_cursor(cursor) if cursor is not None else (None, 0)
     if at is None:
-        at = await _newest(backend) if job is None else JobId(job)
+        at = await _older(backend, sees, None) if job is None else JobId(job)
+    if at is not None and not sees(backend.user_of(at) or ""):
+        raise not_found(f"job {at!r}")
     items: list[TaskAnswer] = []
     scanned = 0
     while at is not None:
@@ -183,7 +192,7 @@ async def list_tasks(
                 items.append(task)
         index += size
         if index >= total:
-            at, index = None if job is not None else await _older(backend, at), 0
+            at, index = None if job is not None else await _older(backend, sees, at), 0
         if at is not None and (scanned >= SCAN_MAX or len(items) == limit):
             return TaskList(items, f"{at}.{index}")
     return TaskList(items, None)
@@ -196,14 +205,17 @@ def _parse_cursor(cursor: str) -> tuple[JobId, int]:
     return parsed
 
 
-async def _newest(backend: Backend) -> JobId | None:
-    rows = await backend.read(lambda reader: reader.jobs(before=None, limit=1))
-    return rows[0].opened.id if rows else None
-
-
-async def _older(backend: Backend, job: JobId) -> JobId | None:
-    rows = await backend.read(lambda reader: reader.jobs(before=job, limit=1))
-    return rows[0].opened.id if rows else None
+async def _older(backend: Backend, sees: Callable[[str], bool], job: JobId | None) -> JobId | None:
+    """The next older job that the caller may see; the newest of all behind none."""
+    size = 1
+    while True:
+        rows = await backend.read(lambda reader: reader.jobs(before=job, limit=size))  # noqa: B023
+        for row in rows:
+            if sees(row.opened.user):
+                return row.opened.id
+        if len(rows) < size:
+            return None
+        job, size = rows[-1].opened.id, PAGE_MAX
 
 
 async def _window(

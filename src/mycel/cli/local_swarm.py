@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from mycel.access.home import Home, find_home, read_state
-from mycel.access.tokens import load_or_create_api_token
+from mycel.access.tokens import load_api_token
 from mycel.client import Client
 from mycel.config import load
 from mycel.config.reloading import Changes, changes
@@ -45,7 +45,6 @@ def up(
     place = find_home(home, os.environ)
     place.create()
     with _one_at_a_time(place):
-        token = load_or_create_api_token(place.token_path)
         running = processes.running(place)
         if "scheduler" in running:
             _check_same_port(place, port)
@@ -58,6 +57,7 @@ def up(
             started = processes.start(place, missing)
             running |= {name: ready.pid for name, ready in started.items()}
         pids = {name: running[name] for name in _ordered(running)}
+        token = load_api_token(place.token_path)
         return Running(_api_of(place), token, str(place.path), pids), missing
 
 

@@ -46,6 +46,9 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "cancel": Command("cancel a task or a job", "mycel.cli.task", "cancel"),
     },
     "The swarm": {
+        "invite": Command("print what a new machine joins with", "mycel.cli.access", "invite"),
+        "token": Command("create, inspect, narrow or revoke a token", "mycel.cli.access", "token"),
+        "user": Command("add, list or disable users", "mycel.cli.access", "user"),
         "workers": Command("list workers", "mycel.cli.lists", "workers"),
         "peers": Command("list the peers of the scheduler's node", "mycel.cli.network", "peers"),
         "swarm": Command("status; ping PEER", "mycel.cli.network", "swarm"),

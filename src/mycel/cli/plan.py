@@ -1,7 +1,7 @@
 """What `mycel up` writes down before it starts anything: ports, keys, tokens, settings.
 
 <home>/swarm.json          ports of all roles, so that later starts use the same
-<home>/owner.key           signs the members' tokens
+<home>/owner.key           signs the members' tokens; owner.pub is what they are held against
 <home>/<name>/             identity.key, member.token, config.toml
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import socket
-import time
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,9 +18,10 @@ from typing import Any, Final
 import msgspec
 
 from mycel import config
+from mycel.access.founding import found
 from mycel.access.home import Home, read_state, write_state
 from mycel.access.keys import load_or_create_key
-from mycel.access.tokens import issue_member_token, store_member_token
+from mycel.access.tokens import store_member_token
 
 from . import toml_writer
 from .errors import CommandError
@@ -29,7 +29,6 @@ from .errors import CommandError
 DEFAULT_API_PORT: Final = 8080
 DEFAULT_WORKERS: Final = 2
 WORKERS_MAX: Final = 256
-TOKEN_SECONDS: Final = 10 * 365 * 86_400
 PORTS: Final = range(20_000, 32_768)
 """Below the ports that systems give to outgoing connections: those would come to sit on a
 stopped role's port."""
@@ -99,8 +98,8 @@ def write(plan: Plan, missing: Iterable[str]) -> None:
     from mycel import _native
 
     home = plan.home
-    owner = load_or_create_key(home.owner_key_path, "the owner's key")
-    settings = _user_settings(home)
+    settings = user_settings(home)
+    founder = found(home, swarm_name(settings))
     peers: dict[str, str] = {}
     for name in {"gateway", *missing}:
         folder = home.role(name)
@@ -108,8 +107,7 @@ def write(plan: Plan, missing: Iterable[str]) -> None:
         secret = load_or_create_key(folder.identity_path, f"the identity of {name}")
         peers[name] = _native.identity(secret)[1]
         if not folder.member_token_path.exists():
-            expires_at = int(time.time()) + TOKEN_SECONDS
-            token = issue_member_token(owner, peers[name], expires_at, [role_of(name)])
+            token = founder.member_token(peers[name], (role_of(name),))
             store_member_token(folder.member_token_path, token)
     write_state(home.path / "swarm.json", plan.file)
     for name in missing:
@@ -145,13 +143,18 @@ def _share(workers: int) -> dict[str, Any]:
     return {"cpu_cores": max(1, cores // workers), "memory": memory // workers}
 
 
-def _user_settings(home: Home) -> dict[str, Any]:
+def user_settings(home: Home) -> dict[str, Any]:
     """`mycel.toml`, checked by itself, so that a mistake is reported with its own line."""
     path = home.configuration_path
     if not path.exists():
         return {}
     config.load(path, {}, {})
     return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def swarm_name(user: dict[str, Any]) -> str:
+    name: str = user.get("swarm", {}).get("name", config.settings.Swarm().name)
+    return name
 
 
 def _configured_address(user: dict[str, Any]) -> str:
@@ -164,7 +167,7 @@ def _configured_host(user: dict[str, Any]) -> str:
 
 
 def _configured_port(home: Home) -> int:
-    port = _configured_address(_user_settings(home)).rpartition(":")[2]
+    port = _configured_address(user_settings(home)).rpartition(":")[2]
     return int(port) if port else DEFAULT_API_PORT
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import sys
 from pathlib import Path
 
 import msgspec
+
+STDIN_MAX = 65_536
 
 
 class RoleOptions(msgspec.Struct, frozen=True):
@@ -22,6 +26,8 @@ class RoleOptions(msgspec.Struct, frozen=True):
     """Gets one line of JSON once the role serves."""
     port: int | None
     """Overrides the port of a scheduler's API."""
+    join: str | None = None
+    """An invite, or a file that holds one."""
 
 
 def gateway(given: list[str]) -> int:
@@ -46,6 +52,12 @@ def parse(role: str, given: list[str]) -> RoleOptions:
     parser.add_argument("--home", type=Path, metavar="DIR", help="MYCEL_HOME, else ~/.mycel")
     parser.add_argument("--name", default=role, help="of its folder in the home")
     parser.add_argument("--ready-fd", type=int, metavar="N", help="says there when it serves")
+    parser.add_argument(
+        "--join",
+        metavar="INVITE",
+        help="become a member by an invite: the string, a file, or - for standard input; "
+        "MYCEL_JOIN does the same and is not visible to other users",
+    )
     if role in ("scheduler", "node"):
         parser.add_argument("--port", type=int, metavar="P", help="of the API; 0 picks one")
     options = parser.parse_args(given)
@@ -56,6 +68,10 @@ def parse(role: str, given: list[str]) -> RoleOptions:
         config=options.config,
         ready_fd=options.ready_fd,
         port=getattr(options, "port", None),
+        # Taken out of the environment: what this process starts must not see it.
+        join=(sys.stdin.read(STDIN_MAX) if options.join == "-" else options.join)
+        or os.environ.pop("MYCEL_JOIN", None)
+        or None,
     )
 
 

@@ -295,6 +295,12 @@ class Client:
     def stats(self) -> dict[str, Any]:
         return self._ask(dict[str, Any], "GET", "/api/v1/stats")
 
+    def revoke(self, records: list[bytes]) -> int:
+        """Spreads what the swarm's owner has signed; how many were news to the scheduler."""
+        body = _encode({"records": records})
+        answer = self._ask(dict[str, int], "POST", "/api/v1/revocations", body)
+        return answer["taken"]
+
     def metrics(self) -> str:
         return self._request("GET", "/metrics").body.decode()
 

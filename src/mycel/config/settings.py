@@ -120,6 +120,17 @@ class Model(_Section, frozen=True):
     """What it takes of the worker's memory once it is loaded."""
 
 
+class Accept(_Section, frozen=True):
+    """Whose work a worker takes, beyond what tokens say. Empty takes all; a name may end in
+    `*`."""
+
+    owners: tuple[str, ...] = ()
+    """Public keys as hex, of the owner or of delegates, that vouch for the user."""
+    users: tuple[str, ...] = ()
+    drivers: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+
+
 class Worker(_Section, frozen=True):
     """What is unset is measured."""
 
@@ -136,6 +147,7 @@ class Worker(_Section, frozen=True):
     """Named resources of your own, and how much there is of each."""
     price: Amount = 0.0
     """What it asks for one task, in whatever unit the swarm has agreed on."""
+    accept: Accept = Accept()
 
 
 class Api(_Section, frozen=True):

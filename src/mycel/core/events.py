@@ -286,5 +286,11 @@ class Reachable(Event, frozen=True):
     addresses: tuple[str, ...]
 
 
+class Revoked(Event, frozen=True):
+    """The swarm's owner has ended tokens, by the ids of their blocks."""
+
+    ids: frozenset[bytes]
+
+
 class Drain(Event, frozen=True):
     """The worker is about to stop: grant nothing, keep what is not acknowledged."""

@@ -275,6 +275,8 @@ class Request(Message, frozen=True, tag="request"):
     request: RequestId
     shape: Shape
     slots: int
+    token: bytes = b""
+    """By what right: of the shape's user, bound to the scheduler that asks."""
 
 
 class Offer(Message, frozen=True, tag="offer"):

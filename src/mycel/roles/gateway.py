@@ -33,6 +33,7 @@ async def _serve(program: Program) -> None:
         names=names,
         services=services,
         book=PeerBook(program.folder.path / "peers.json"),
+        revoking=program.revoking,
     )
     swarm = await program.start_swarm(node, gateway=True)
     try:

@@ -19,6 +19,7 @@ from mycel.wire import codec
 
 from .joining import RECORDS_MAX, Joining
 from .protocols import SIGNAL_PROTOCOL, schedulers_topic
+from .revoking import PROTOCOL, Revoking
 from .services import BUILT_IN, GatewayService
 from .signals import Signals
 
@@ -43,8 +44,10 @@ class GatewayNode(IndifferentListener):
         names: Sequence[str] = tuple(BUILT_IN),
         services: Sequence[GatewayService] = (),
         book: PeerBook | None = None,
+        revoking: Revoking | None = None,
     ) -> None:
         self._random = random
+        self._revoking = revoking or Revoking(swarm_name, note)
         self._topic = schedulers_topic(swarm_name)
         self._note = note
         self._names = frozenset(names)
@@ -63,6 +66,7 @@ class GatewayNode(IndifferentListener):
     def start(self, swarm: Swarm) -> None:
         """Gossip is passed on only by those who listen to it themselves."""
         swarm.subscribe(self._topic)
+        self._revoking.start(swarm)
         self._joining.start(swarm)
         for service in self._services:
             service.start(swarm, self._note)
@@ -71,6 +75,7 @@ class GatewayNode(IndifferentListener):
         for service in self._services:
             service.stop()
         self._joining.stop()
+        self._revoking.stop()
 
     def _heard_of(self, record: PeerRecord) -> None:
         """Another gateway says so; whoever it is comes by itself, or is found in the DHT."""
@@ -83,6 +88,7 @@ class GatewayNode(IndifferentListener):
     def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
         self._roles[peer] = admission.roles
         self._joining.connected(peer, admission.roles, address, relayed)
+        self._revoking.connected(peer, admission)
         for service in self._services:
             service.peer_connected(peer, admission.roles)
 
@@ -101,6 +107,8 @@ class GatewayNode(IndifferentListener):
     def stream_opened(self, stream: Stream, ours: bool) -> None:
         if stream.protocol == SIGNAL_PROTOCOL:
             self._signals.stream_opened(stream, ours)
+        elif stream.protocol == PROTOCOL:
+            self._revoking.stream_opened(stream, ours)
         elif ours:
             self._asking.add(stream)
             self._joining.stream_opened(stream)
@@ -113,10 +121,14 @@ class GatewayNode(IndifferentListener):
         self._asking.discard(stream)
         if stream.protocol == SIGNAL_PROTOCOL:
             self._signals.stream_closed(stream, error)
+        elif stream.protocol == PROTOCOL:
+            self._revoking.stream_closed(stream)
 
     def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
         if stream.protocol == SIGNAL_PROTOCOL:
             self._signals.frames(stream, frames, arrived_at)
+        elif stream.protocol == PROTOCOL:
+            self._revoking.frames(stream, frames)
         elif stream in self._asking:
             self._joining.frames(stream, frames)
         else:
@@ -148,6 +160,10 @@ class GatewayNode(IndifferentListener):
         self._random.shuffle(others)
         others.sort(key=lambda record: not any(role in record.roles for role in _FIRST))
         return others[:RECORDS_MAX]
+
+    def gossip(self, topic: str, source: PeerId, data: bytes) -> None:
+        if topic == self._revoking.topic:
+            self._revoking.gossip(source, data)
 
     def cut_off(self, peer: PeerId, reason: str) -> None:
         self._note("peer_cut_off", peer=peer, reason=reason)

@@ -20,9 +20,11 @@ from mycel.swarm.errors import SwarmError
 from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
 from mycel.swarm.listening import IndifferentListener
 
+from .arriving import Arrival
 from .joining import Joining, peer_in
 from .links import Links
 from .protocols import SIGNAL_PROTOCOL
+from .revoking import PROTOCOL, Revoking
 from .signals import Measured, Signals
 
 NoteLine = Callable[..., None]
@@ -38,6 +40,7 @@ class Member(IndifferentListener):
         gateways: tuple[str, ...],
         note: NoteLine,
         runtime: Runtime,
+        revoking: Revoking,
         book: PeerBook | None = None,
         *,
         reserves: bool = False,
@@ -50,7 +53,9 @@ class Member(IndifferentListener):
         self._roles = roles
         self._links = Links(clock, post, self.heard_by, self._keep_peer)
         self._signals = Signals(clock, self.summoned)
+        self._revoking = revoking
         self._joining = Joining(clock, roles, gateways, self.peer_found, book, reserves=reserves)
+        self.arrival: Arrival | None = None
         self._swarm: Swarm | None = None
         self._connected: dict[PeerId, frozenset[str]] = {}
         self._dialling: dict[str, PeerId] = {}
@@ -72,11 +77,13 @@ class Member(IndifferentListener):
 
     def join(self, swarm: Swarm) -> None:
         self._swarm = swarm
+        self._revoking.start(swarm)
         self._joining.start(swarm)
 
     def leave(self) -> None:
         """Before the swarm stops: nothing is dialled or opened any more."""
         self._joining.stop()
+        self._revoking.stop()
         self._swarm = None
 
     def peer_found(self, record: PeerRecord) -> None:
@@ -172,6 +179,9 @@ class Member(IndifferentListener):
         self._connected[peer] = admission.roles
         self._took_path(peer, relayed)
         self._joining.connected(peer, admission.roles, address, relayed)
+        self._revoking.connected(peer, admission)
+        if self.arrival is not None and "gateway" in admission.roles:
+            self.arrival.arrived()
 
     def path_changed(self, peer: PeerId, address: str, relayed: bool) -> None:
         self._took_path(peer, relayed)
@@ -201,6 +211,8 @@ class Member(IndifferentListener):
         self._dialled_to_ping(f"/p2p/{peer}", "")
 
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+        if self.arrival is not None:
+            self.arrival.dial_failed(address, failure, error)
         peer = self._dialling.pop(address, None)
         self._joining.dial_failed(address)
         self._note("dial_failed", address=address, failure=failure.value, error=error)
@@ -223,6 +235,8 @@ class Member(IndifferentListener):
     def stream_opened(self, stream: Stream, ours: bool) -> None:
         if stream.protocol == SIGNAL_PROTOCOL:
             self._signals.stream_opened(stream, ours)
+        elif stream.protocol == PROTOCOL:
+            self._revoking.stream_opened(stream, ours)
         elif ours and self._joining.is_gateway(stream.peer):
             if self._swarm is not None:
                 self._joining.stream_opened(stream)
@@ -234,12 +248,14 @@ class Member(IndifferentListener):
         self._note("stream_failed", peer=peer, protocol=protocol, error=error)
         if protocol == SIGNAL_PROTOCOL:
             self._signals.stream_failed(peer, error)
-        elif not self._joining.is_gateway(peer):
+        elif protocol != PROTOCOL and not self._joining.is_gateway(peer):
             self._links.stream_failed(peer, error)
 
     def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
         if stream.protocol == SIGNAL_PROTOCOL:
             self._signals.frames(stream, frames, arrived_at)
+        elif stream.protocol == PROTOCOL:
+            self._revoking.frames(stream, frames)
         elif self._joining.is_gateway(stream.peer):
             self._joining.frames(stream, frames)
         else:
@@ -255,8 +271,19 @@ class Member(IndifferentListener):
     def stream_closed(self, stream: Stream, error: str) -> None:
         if stream.protocol == SIGNAL_PROTOCOL:
             self._signals.stream_closed(stream, error)
+        elif stream.protocol == PROTOCOL:
+            self._revoking.stream_closed(stream)
         elif not self._joining.is_gateway(stream.peer):
             self._links.stream_closed(stream, error)
+
+    def gossip(self, topic: str, source: PeerId, data: bytes) -> None:
+        if topic == self._revoking.topic:
+            self._revoking.gossip(source, data)
+        else:
+            self.heard(topic, source, data)
+
+    def heard(self, topic: str, source: PeerId, data: bytes) -> None:
+        """Gossip of the role's own topics."""
 
     def cut_off(self, peer: PeerId, reason: str) -> None:
         self._note("peer_cut_off", peer=peer, reason=reason)

@@ -8,23 +8,22 @@ it. Whichever ends, by a signal or a fault, ends both.
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from mycel.access.keys import load_key, load_or_create_key
-from mycel.access.tokens import issue_member_token, store_member_token
+from mycel.access.founding import found
+from mycel.access.keys import load_or_create_key
+from mycel.access.tokens import store_member_token
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import PeerRecord
 from mycel.drivers.helper import HelperEnd, start_helper
 
 from . import scheduler, worker
+from .arriving import NotAdmitted
 from .program import EXPECTED, Program, RoleFault, complain, run_loop
-
-TOKEN_SECONDS: Final = 10 * 365 * 86_400
 
 
 def main(options: Any) -> int:
@@ -44,7 +43,7 @@ def main(options: Any) -> int:
             return complain(options, error)
         try:
             run_loop(_serve(programs[0], programs[1], options.port, end))
-        except (*EXPECTED, RoleFault, OSError) as error:
+        except (*EXPECTED, RoleFault, NotAdmitted, OSError) as error:
             return complain(options, error)
     return 0
 
@@ -56,10 +55,9 @@ def _admit(program: Program, role: str) -> None:
     folder, home = program.folder, program.home
     if folder.member_token_path.exists() or not home.owner_key_path.exists():
         return
-    owner = load_key(home.owner_key_path, "the owner's key")
+    founder = found(home, program.configuration.swarm.name)
     secret = load_or_create_key(folder.identity_path, "this node's identity")
-    expires_at = int(time.time()) + TOKEN_SECONDS
-    token = issue_member_token(owner, _native.identity(secret)[1], expires_at, [role])
+    token = founder.member_token(_native.identity(secret)[1], (role,))
     store_member_token(folder.member_token_path, token)
 
 

@@ -15,25 +15,31 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from mycel.access.errors import AccessError
-from mycel.access.home import Home, RoleFolder, find_home, write_state
-from mycel.access.keys import load_key, load_or_create_key
+from mycel.access import invites
+from mycel.access.errors import AccessError, InviteUnusable
+from mycel.access.founding import owner_public_of
+from mycel.access.home import Home, RoleFolder, find_home, read_state, write_state
+from mycel.access.keys import load_or_create_key
 from mycel.access.tokens import load_member_token
 from mycel.config import Configuration, load
 from mycel.config.errors import ConfigurationError
 from mycel.config.reloading import changes
+from mycel.node.clock import LoopClock
 from mycel.store.errors import StoreError
 from mycel.swarm.errors import SwarmError
 from mycel.swarm.interface import SwarmListener
 from mycel.telemetry.log import Log, route_logging
 from mycel.telemetry.sinks import FileSink
 
+from .arriving import Arrival, NotAdmitted
 from .protocols import PROTOCOLS, libp2p_settings, liveness_of
+from .revoking import Revoking
 
 if TYPE_CHECKING:
     from mycel.swarm.libp2p import Libp2pSwarm
@@ -56,6 +62,8 @@ class Options(Protocol):
     def ready_fd(self) -> int | None: ...
     @property
     def port(self) -> int | None: ...
+    @property
+    def join(self) -> str | None: ...
 
 
 class RunningState(msgspec.Struct, frozen=True):
@@ -83,6 +91,7 @@ class Program:
         self.home: Home = find_home(options.home or configured, os.environ)
         self.folder: RoleFolder = self.home.role(options.name)
         self.lock = self.folder.lock()
+        self._join()
         telemetry = self.configuration.telemetry
         sink = FileSink(
             self.folder.log_path,
@@ -105,7 +114,54 @@ class Program:
     def _load(self) -> Configuration:
         return load(self.options.config, dict(os.environ), self._overrides)
 
+    def _join(self) -> None:
+        """By the invite that was given, or as an earlier start did: then the swarm's name and
+        gateways come from there, unless the configuration has its own."""
+        if self.options.join is not None:
+            invite = invites.read(self.options.join)
+            invites.redeem(invite, self.home, self.folder, self.options.role)
+        joined = read_state(self.folder.joined_path, invites.Joined)
+        if joined is None:
+            return
+        name = self.configuration.swarm.name
+        if self.configuration.is_set("swarm.name") and name != joined.swarm:
+            raise InviteUnusable(
+                f"this node has joined the swarm {joined.swarm!r}, and its configuration says "
+                f"{name!r}: leave swarm.name away"
+            )
+        found = {"swarm.name": joined.swarm, "swarm.bootstrap": list(joined.gateways)}
+        own = {key: value for key, value in found.items() if not self.configuration.is_set(key)}
+        self._overrides = own | self._overrides
+        self.configuration = self._load()
+
     # For the roles
+
+    def arrival(self) -> Arrival:
+        """Ends this program if the swarm does not let it in."""
+        return Arrival(
+            LoopClock(asyncio.get_running_loop()),
+            tuple(self.configuration.swarm.bootstrap),
+            self.fail,
+            self._warn,
+            must_arrive=self.options.join is not None,
+        )
+
+    def _warn(self, text: str) -> None:
+        self.log.warning("not_admitted", error=text)
+        print(f"mycel {self.options.name}: {text}", file=sys.stderr, flush=True)
+
+    @cached_property
+    def owner_public(self) -> bytes:
+        return owner_public_of(self.home)
+
+    @cached_property
+    def revoking(self) -> Revoking:
+        return Revoking(
+            self.configuration.swarm.name,
+            self.note,
+            keep_at=self.folder.revocations_path,
+            others_at=self.home.revocations_path,
+        )
 
     def note(self, event: str, **fields: Any) -> None:
         self.log.info(event, **fields)
@@ -122,14 +178,12 @@ class Program:
 
     async def start_swarm(self, listener: SwarmListener, *, gateway: bool = False) -> Libp2pSwarm:
         """Joins libp2p with this node's identity, and listens."""
-        from mycel._native import identity
         from mycel.swarm.libp2p import Libp2pSwarm
 
-        owner = load_key(self.home.owner_key_path, "the owner's key")
         secret = load_or_create_key(self.folder.identity_path, "this node's identity")
         return await Libp2pSwarm.start(
             secret=secret,
-            owner_public=identity(owner)[0],
+            owner_public=self.owner_public,
             token=load_member_token(self.folder.member_token_path),
             swarm_name=self.configuration.swarm.name,
             listener=listener,
@@ -203,7 +257,7 @@ def run(
         return complain(options, error)
     try:
         run_loop(serve(program))
-    except (*EXPECTED, RoleFault, OSError) as error:
+    except (*EXPECTED, RoleFault, NotAdmitted, OSError) as error:
         return complain(options, error)
     finally:
         program.close()

@@ -10,6 +10,8 @@ from mycel.discovery.ways import Ways
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Liveness, StreamProtocol
 from mycel.wire.limits import CONTROL_BYTES_MAX, SIGNAL_BYTES_MAX, WORK_BYTES_MAX
 
+from . import revoking
+
 if TYPE_CHECKING:
     from mycel.config import Configuration
     from mycel.swarm.libp2p import Libp2pSettings
@@ -21,6 +23,9 @@ PROTOCOLS: Final = (
         name=CONTROL_PROTOCOL, max_frame_bytes=CONTROL_BYTES_MAX, heartbeats=False, limited=True
     ),
     StreamProtocol(name=WORK_PROTOCOL, max_frame_bytes=WORK_BYTES_MAX, heartbeats=True),
+    StreamProtocol(
+        name=revoking.PROTOCOL, max_frame_bytes=revoking.FRAME_BYTES_MAX, heartbeats=False
+    ),
 )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from blake3 import blake3
 
 from mycel import __version__
-from mycel.access.tokens import load_or_create_api_token
+from mycel.access import tokens
 from mycel.config import Configuration
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import RetrySettings, SchedulerSettings
@@ -21,6 +21,7 @@ from mycel.discovery.peerbook import PeerBook
 from mycel.node.clock import LoopClock
 from mycel.store.sqlite import SqliteStore
 
+from .credentials import Credentials
 from .network import SchedulerNetwork
 from .program import Options, Program, RoleFault, run
 from .protocols import reserves, ways_of
@@ -116,7 +117,9 @@ async def serve(program: Program, port: int | None) -> None:
         failed=program.fail,
         book=PeerBook(program.folder.path / "peers.json"),
         reserves=reserves(configuration),
+        revoking=program.revoking,
     )
+    node.arrival = program.arrival()
     limits = Limits(request_bytes=configuration.scheduler.api.max_request_size)
 
     def take_over(changed: Configuration) -> None:
@@ -132,6 +135,13 @@ async def serve(program: Program, port: int | None) -> None:
             node, machine, program.options.name, __version__, ways_of(configuration)
         )
         backend.start(node.post, swarm.peer, network)
+        backend.spread = program.revoking.spread
+        backend.credentials = node.credentials = Credentials(
+            lambda token: tokens.bind(program.owner_public, token, swarm.peer),
+            program.revoking.revoked,
+            program.note,
+            keep_at=program.folder.path / "credentials",
+        )
         api = await _start_api(program, backend, bound, limits)
         program.ready(swarm.peer, swarm.addresses, api.address)
         await program.until_ended()
@@ -146,10 +156,15 @@ async def serve(program: Program, port: int | None) -> None:
 async def _start_api(
     program: Program, backend: SchedulerBackend, bound: socket.socket, limits: Limits
 ) -> ApiServer:
+    from mycel.api.access import Authenticator
     from mycel.api.server import serve as serve_api
 
-    token = load_or_create_api_token(program.home.token_path)
-    return await serve_api(backend, token, bound, limits)
+    authenticator = Authenticator(
+        lambda token: tokens.inspect(program.owner_public, token),
+        program.configuration.swarm.name,
+        program.revoking.revoked,
+    )
+    return await serve_api(backend, authenticator, bound, limits)
 
 
 async def _stop(api: ApiServer | None, backend: SchedulerBackend, node: SchedulerNode) -> None:

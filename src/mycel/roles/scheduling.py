@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from mycel.core.effects import (
     Announce,
     Dial,
@@ -31,7 +33,7 @@ from mycel.core.events import (
     WorkerWithdrawn,
 )
 from mycel.core.identifiers import PeerId
-from mycel.core.messages import Announcement, Dismiss, PeerRecord
+from mycel.core.messages import Announcement, Dismiss, PeerRecord, Request
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import SchedulerSettings
 from mycel.discovery.peerbook import PeerBook
@@ -43,8 +45,10 @@ from mycel.store.interface import Journal
 from mycel.swarm.interface import Admission, SignedRecord, Swarm
 from mycel.wire import codec
 
+from .credentials import Credentials
 from .member import Member, NoteLine
 from .protocols import schedulers_topic
+from .revoking import Revoking
 
 ROLE: Final = "scheduler"
 LOOPBACK: Final = ("/ip4/127.", "/ip6/::1/")
@@ -81,6 +85,7 @@ class SchedulerNode(Member):
         failed: Callable[[BaseException], None],
         book: PeerBook | None = None,
         reserves: bool = False,
+        revoking: Revoking | None = None,
     ) -> None:
         perform: Mapping[type[Effect], Callable[[Any], None]] = {
             Send: self.send,
@@ -97,9 +102,14 @@ class SchedulerNode(Member):
             Announce: self._announce_soon,
         }
         self.runtime = Runtime(machine, clock, journal, perform, failed, patient=True)
-        super().__init__(clock, (ROLE,), gateways, note, self.runtime, book, reserves=reserves)
+        revoking = revoking or Revoking(swarm_name, note)
+        super().__init__(
+            clock, (ROLE,), gateways, note, self.runtime, revoking, book, reserves=reserves
+        )
         self._journal = journal
         self._topic = schedulers_topic(swarm_name)
+        self.credentials: Credentials | None = None
+        """By what right users' jobs run; set before the first job comes."""
         self._announce_seconds = announce_seconds
         self._announcements = 0
         self._announced_at = -ANNOUNCE_SECONDS_MIN
@@ -112,6 +122,15 @@ class SchedulerNode(Member):
             lambda peer: self.post(WorkerWithdrawn(peer)),
             note,
         )
+
+    def send(self, effect: Send | SendRenewal) -> None:
+        """A request for a lease goes with the user's token: the worker decides by it."""
+        message = effect.message
+        if type(message) is Request and self.credentials is not None:
+            token = self.credentials.for_shape(message.shape)
+            self._links.send(effect.peer, msgspec.structs.replace(message, token=token))
+        else:
+            super().send(effect)
 
     def start(self, swarm: Swarm) -> None:
         """The boot number is raised before the first message; the journal is read."""

@@ -15,6 +15,7 @@ from mycel.core.effects import JobsAdvanced, Reply, TaskStreamed, Tell
 from mycel.core.errors import Refusal
 from mycel.core.events import Event, Forget, Listen
 from mycel.core.identifiers import JobId, JobNumber, RequestId
+from mycel.core.rights import Rights
 from mycel.core.scheduler import Scheduler
 from mycel.core.views import Figures
 from mycel.node.clock import boot_seconds
@@ -22,6 +23,7 @@ from mycel.store.interface import Reader
 from mycel.telemetry.metrics import Recent, SchedulerFigures, SchedulerMetrics
 from mycel.telemetry.swarm_metrics import swarm_metrics
 
+from .credentials import Credentials
 from .network import SchedulerNetwork
 
 Value = TypeVar("Value")
@@ -49,6 +51,10 @@ class SchedulerBackend:
         self._metrics = SchedulerMetrics(self._figures, version=version)
         self._selections = Recent(boot_seconds())
         self._latencies = Recent(boot_seconds())
+        self.credentials: Credentials | None = None
+        """Of the users whose jobs run here."""
+        self.spread: Callable[[list[bytes]], int] | None = None
+        """Where revocations go."""
 
     def start(self, post: Callable[[Event], None], peer: str, network: SchedulerNetwork) -> None:
         self._post = post
@@ -158,6 +164,17 @@ class SchedulerBackend:
     def figures(self) -> SchedulerFigures:
         self.observe()
         return self._figures()
+
+    def user_of(self, job: str) -> str | None:
+        found = self._machine.state.job_ids.get(JobId(job))
+        return None if found is None else found.user
+
+    def keep_credential(self, token: bytes, rights: Rights) -> None:
+        if self.credentials is not None:
+            self.credentials.keep(token, rights)
+
+    def revoke(self, records: list[bytes]) -> int:
+        return 0 if self.spread is None else self.spread(records)
 
     def prometheus(self) -> bytes:
         self.observe()

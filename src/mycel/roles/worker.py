@@ -11,6 +11,8 @@ import platform
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from mycel.drivers.helper import HelperEnd, start_helper
 
 from .program import Options, Program, RoleFault, run
@@ -36,8 +38,10 @@ async def serve(
     from blake3 import blake3
 
     from mycel import __version__
+    from mycel.core.events import Revoked
     from mycel.core.settings import WorkerSettings
     from mycel.core.worker import WorkerMachine
+    from mycel.core.worker.authority import AcceptRules
     from mycel.discovery.peerbook import PeerBook
     from mycel.discovery.publishing import Publishing
     from mycel.drivers import DriverContext, create_driver
@@ -45,6 +49,7 @@ async def serve(
     from mycel.node.clock import LoopClock
     from mycel.store.spool import Spool
 
+    from .authorising import remembering
     from .capabilities import capabilities_of, served_models
     from .protocols import reserves, ways_of
     from .working import WorkerNode
@@ -60,6 +65,8 @@ async def serve(
         name=name,
         digest=lambda value: blake3(value).digest(),
         software_version=__version__,
+        inspect=remembering(program.owner_public, configuration.swarm.name),
+        rules=AcceptRules(**msgspec.structs.asdict(configuration.worker.accept)),
     )
     spool = Spool(program.folder.path / "spool.db")
     node = WorkerNode(
@@ -81,7 +88,10 @@ async def serve(
         failed=program.fail,
         book=PeerBook(program.folder.path / "peers.json"),
         reserves=reserves(configuration),
+        revoking=program.revoking,
     )
+    program.revoking.on_news.append(lambda ids: node.runtime.post(Revoked(ids)))
+    node.arrival = program.arrival()
     helper = Helper(end)
     helper.on_lost.append(
         lambda: program.fail(RoleFault("the spawn helper has died: start the worker again"))

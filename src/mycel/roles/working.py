@@ -45,6 +45,7 @@ from mycel.wire import codec
 from .joining import peer_in
 from .member import Member, NoteLine
 from .protocols import SIGNAL_PROTOCOL, schedulers_topic
+from .revoking import Revoking
 
 ROLE: Final = "worker"
 RETRY_SECONDS_MIN: Final = 0.1
@@ -91,6 +92,7 @@ class WorkerNode(Member):
         failed: Callable[[BaseException], None],
         book: PeerBook | None = None,
         reserves: bool = False,
+        revoking: Revoking | None = None,
     ) -> None:
         perform: Mapping[type[Effect], Callable[[Any], None]] = {
             Send: self.send,
@@ -107,7 +109,10 @@ class WorkerNode(Member):
             UnspoolOutcomes: self._drop,
         }
         self.runtime = Runtime(machine, clock, None, perform, failed)
-        super().__init__(clock, (ROLE,), gateways, note, self.runtime, book, reserves=reserves)
+        revoking = revoking or Revoking(swarm_name, note)
+        super().__init__(
+            clock, (ROLE,), gateways, note, self.runtime, revoking, book, reserves=reserves
+        )
         self._spool = spool
         self._topic = schedulers_topic(swarm_name)
         self._ways = ways
@@ -155,7 +160,7 @@ class WorkerNode(Member):
         known.addresses = record.addresses or known.addresses
         self._approach(peer)
 
-    def gossip(self, topic: str, source: PeerId, data: bytes) -> None:
+    def heard(self, topic: str, source: PeerId, data: bytes) -> None:
         try:
             announcement = codec.decode_announcement(data)
         except codec.MalformedFrame as error:
@@ -239,6 +244,8 @@ class WorkerNode(Member):
         self._approach_later(peer)
 
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+        if self.arrival is not None:
+            self.arrival.dial_failed(address, failure, error)
         peer = self._dialling.pop(address, None) or peer_in(address)
         self._joining.dial_failed(address)
         known = self._known.get(peer) if peer is not None else None

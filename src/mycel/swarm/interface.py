@@ -31,6 +31,7 @@ from typing import Final, Protocol
 import msgspec
 
 from mycel.core.identifiers import PeerId
+from mycel.core.rights import Rights
 
 CONTROL_PROTOCOL: Final = "/mycel/control/1"
 WORK_PROTOCOL: Final = "/mycel/work/1"
@@ -74,9 +75,14 @@ class Liveness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
-    """What a peer's token says of it."""
+    """What a peer's token says of it, and what the hello showed."""
 
     roles: frozenset[str] = frozenset()
+    rights: Rights = Rights()
+    clock_skew_seconds: float = 0.0
+    """The peer's clock minus ours."""
+    revocations_differ: bool = False
+    """It knows of other revocations than this node does."""
 
 
 class SignedRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -313,3 +319,7 @@ class Swarm(Protocol):
         ...
 
     def figures(self) -> SwarmFigures: ...
+    def revoke(self, records: list[bytes]) -> list[bytes]:
+        """Takes in what the swarm's owner has revoked, and cuts off whom it concerns. Returns
+        those records that were good and news."""
+        ...

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from mycel._native import Node
+from mycel.access.tokens import rights_of
 from mycel.core.identifiers import PeerId
 from mycel.swarm import limits
 from mycel.swarm.errors import AddressInUse, InvalidSetting, ListenFailed, NodeStopped
@@ -75,6 +76,8 @@ class Libp2pSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often live connections are held against their tokens' expiry."""
     clock_tolerance_seconds: float = 60.0
     """Granted beyond a token's expiry, because clocks differ. Whole seconds count."""
+    max_clock_skew_seconds: float = 60.0
+    """A peer whose clock is farther off is refused."""
     stop_timeout_seconds: float = 1.0
     """How long `stop` may take to send what is queued."""
     gossip_heartbeat_seconds: float = 1.0
@@ -173,8 +176,8 @@ class Libp2pSwarm:
     ) -> Libp2pSwarm:
         """Starts a node and waits until it listens on every address.
 
-        `secret` is the node's Ed25519 secret, `token` what the swarm's owner signed for
-        its peer id. Whether the token is good is judged by the peers, not here. What the
+        `secret` is the node's Ed25519 secret, `token` what the swarm's owner signed, bound
+        to its peer id. Whether the token is good is judged by the peers, not here. What the
         node signs is good only where the same `swarm_name` is used.
 
         Raises `InvalidKey`, `InvalidAddress`, `InvalidSetting`, `ListenFailed`.
@@ -318,6 +321,10 @@ class Libp2pSwarm:
     def figures(self) -> SwarmFigures:
         return msgspec.convert(self._native.figures(), SwarmFigures)
 
+    def revoke(self, records: list[bytes]) -> list[bytes]:
+        news = self._native.revoke(records)
+        return [record for record, is_news in zip(records, news, strict=True) if is_news]
+
     def _drain(self) -> None:
         table = self._table
         events = iter(self._native.drain())
@@ -386,8 +393,22 @@ class Libp2pSwarm:
         if address in self._addresses:
             self._addresses.remove(address)
 
-    def _on_connected(self, peer: PeerId, roles: int, address: str, relayed: bool) -> None:
-        self._listener.connected(peer, Admission(roles=roles_of(roles)), address, relayed)
+    def _on_connected(
+        self,
+        peer: PeerId,
+        told: tuple[tuple[Any, ...], float, bool],
+        address: str,
+        relayed: bool,
+    ) -> None:
+        described, clock_skew_seconds, revocations_differ = told
+        rights = rights_of(described)
+        admission = Admission(
+            roles=rights.roles,
+            rights=rights,
+            clock_skew_seconds=clock_skew_seconds,
+            revocations_differ=revocations_differ,
+        )
+        self._listener.connected(peer, admission, address, relayed)
 
     def _on_record_found(self, query: int, found: tuple[PeerId, bytes, int, float] | None) -> None:
         record = None

@@ -17,6 +17,7 @@ from typing import Protocol
 import msgspec
 
 from mycel.core.identifiers import PeerId
+from mycel.core.rights import Rights
 from mycel.swarm.errors import InvalidAddress
 from mycel.swarm.interface import (
     Admission,
@@ -86,6 +87,7 @@ class MemoryNetwork:
         *,
         liveness: Liveness | None = None,
         roles: frozenset[str] = frozenset(),
+        revocation_ids: tuple[bytes, ...] = (),
         clock_offset_seconds: float = 0.0,
     ) -> MemorySwarm:
         """Starts a node, or starts it again after `kill`; its address stays the same.
@@ -95,11 +97,20 @@ class MemoryNetwork:
         """
         assert peer not in self._nodes, f"{peer} runs already"
         node = MemorySwarm(
-            self, peer, listener, protocols, liveness or Liveness(), roles, clock_offset_seconds
+            self,
+            peer,
+            listener,
+            protocols,
+            liveness or Liveness(),
+            Rights(roles=roles, revocation_ids=revocation_ids, is_bound=True),
+            clock_offset_seconds,
         )
         self._nodes[peer] = node
         self._addresses[self.address_of(peer)] = peer
         return node
+
+    def find(self, peer: PeerId) -> MemorySwarm | None:
+        return self._nodes.get(peer)
 
     def address_of(self, peer: PeerId) -> str:
         return f"/memory/{peer}/p2p/{peer}"
@@ -216,13 +227,21 @@ class MemoryNetwork:
             tell.dial_failed(address, DialFailure.OTHER, "this is the node's own address")
         elif target != expected:
             tell.dial_failed(address, DialFailure.OTHER, f"{target} listens there")
-        elif node.peer in self._expelled or target in self._expelled:
-            reason = "token has expired"
-            tell.dial_failed(address, DialFailure.NOT_ADMITTED, f"refused by the peer: {reason}")
-            other.later(lambda: other.listener.refused(f"/memory/{node.peer}", reason))
+        elif (reason := self._objection(node, other)) is not None:
+            refusal = reason
+            tell.dial_failed(address, DialFailure.NOT_ADMITTED, f"refused by the peer: {refusal}")
+            other.later(lambda: other.listener.refused(f"/memory/{node.peer}", refusal))
         else:
             self._connect(node, other)
             tell.dial_succeeded(address, target)
+
+    def _objection(self, node: MemorySwarm, other: MemorySwarm) -> str | None:
+        """Why the hello of these two fails, if it does."""
+        if node.peer in self._expelled or other.peer in self._expelled:
+            return "token has expired"
+        if other.knows_revoked(node.rights) or node.knows_revoked(other.rights):
+            return "token was revoked"
+        return None
 
     def _connect(self, dialer: MemorySwarm, acceptor: MemorySwarm) -> None:
         for node, peer in ((dialer, acceptor.peer), (acceptor, dialer.peer)):
@@ -232,11 +251,16 @@ class MemoryNetwork:
         connection = Connection(dialer, acceptor)
         self._connections[frozenset((dialer.peer, acceptor.peer))] = connection
         for end in (connection.dialer, connection.acceptor):
-            roles = self._nodes[end.peer].roles
+            other = self._nodes[end.peer]
             end.node.ends[end.peer] = end
             end.rtt_seconds = self.delay() + self.delay()
+            admission = Admission(
+                roles=other.rights.roles,
+                rights=other.rights,
+                revocations_differ=other.revoked != end.node.revoked,
+            )
             end.node.listener.connected(
-                end.peer, Admission(roles=roles), self.address_of(end.peer), relayed=False
+                end.peer, admission, self.address_of(end.peer), relayed=False
             )
             end.node.listener.round_trip(end.peer, end.rtt_seconds)
         self._set_faults(connection)
@@ -318,7 +342,7 @@ class MemoryNetwork:
 
     def roles_of(self, peer: PeerId) -> frozenset[str]:
         node = self._nodes.get(peer)
-        return frozenset() if node is None else node.roles
+        return frozenset() if node is None else node.rights.roles
 
     def delay(self) -> float:
         if self.is_instant:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mycel.core.identifiers import PeerId
+from mycel.core.rights import Rights
 from mycel.swarm import limits
 from mycel.swarm.errors import InvalidSetting, NodeStopped
 from mycel.swarm.interface import (
@@ -34,13 +35,14 @@ class MemorySwarm:
         listener: SwarmListener,
         protocols: Sequence[StreamProtocol],
         liveness: Liveness,
-        roles: frozenset[str],
+        rights: Rights,
         clock_offset_seconds: float,
     ) -> None:
         self.network = network
         self.listener = listener
         self.liveness = liveness
-        self.roles = roles
+        self.rights = rights
+        self.revoked: set[bytes] = set()
         self.alive = True
         self.frozen = False
         self.topics: dict[str, None] = {}
@@ -148,7 +150,7 @@ class MemorySwarm:
         return [
             PeerFacts(
                 peer=peer,
-                roles=end.connection.end_of(peer).node.roles,
+                roles=end.connection.end_of(peer).node.rights.roles,
                 addresses=[self.network.address_of(peer)],
                 relayed=False,
                 rtt_seconds=end.rtt_seconds,
@@ -167,6 +169,25 @@ class MemorySwarm:
             gossip_published=self._gossip["published"],
             gossip_received=self._gossip["received"],
         )
+
+    def revoke(self, records: list[bytes]) -> list[bytes]:
+        """Here a record is a revocation id and nothing else: there is no owner to sign it."""
+        self._check_alive()
+        news = [record for record in dict.fromkeys(records) if record not in self.revoked]
+        self.revoked.update(news)
+        for peer in [peer for peer in self.ends if self._is_revoked(peer)]:
+            cause = "the peer's token was revoked"
+            self.network.break_connection(
+                self._peer, peer, cause="the peer disconnected", own_cause=cause
+            )
+        return news
+
+    def knows_revoked(self, rights: Rights) -> bool:
+        return rights.is_revoked(self.revoked)
+
+    def _is_revoked(self, peer: PeerId) -> bool:
+        other = self.network.find(peer)
+        return other is not None and self.knows_revoked(other.rights)
 
     async def stop(self) -> None:
         """Ends every stream in order and frees the address. Idempotent."""

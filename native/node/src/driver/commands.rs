@@ -51,7 +51,8 @@ impl Driver {
             | Command::Provide { .. }
             | Command::StopProviding { .. }
             | Command::PutRecord { .. }
-            | Command::WithdrawRecord => {}
+            | Command::WithdrawRecord
+            | Command::Sweep => {}
         }
     }
 
@@ -72,6 +73,7 @@ impl Driver {
                 let _ = self.swarm.behaviour_mut().gossip.publish(IdentTopic::new(topic), sealed);
                 self.figures.count("gossip_published");
             }
+            Command::Sweep => self.sweep(),
             Command::DialPeer { peer, addresses } => self.dial_peer(peer, addresses),
             Command::Reserve { gateway, address } => self.reserve(gateway, address),
             Command::Keep { peer, kept } => {

@@ -49,7 +49,13 @@ impl Driver {
                 if endpoint.is_dialer() && !path.relayed {
                     self.addresses.add(peer_id, endpoint.get_remote_address().clone());
                 }
-                self.peers.connection_established(peer_id, path, self.gate.roles_of(&peer_id));
+                let Some(admission) = self.gate.admission_of(&peer_id) else {
+                    // Forgotten between the hello and here, which takes half a minute.
+                    self.swarm.close_connection(connection_id);
+                    return;
+                };
+                self.retire(peer_id, connection_id, admission.instance);
+                self.peers.connection_established(peer_id, path, admission);
                 self.approach_succeeded(connection_id, peer_id);
                 if let Some(address) = self.dials.remove(&connection_id) {
                     self.figures.count_by("dials", "succeeded");
@@ -60,6 +66,7 @@ impl Driver {
                 peer_id, connection_id, num_established, cause, ..
             } => {
                 self.failed_pings.remove(&connection_id);
+                self.instances.remove(&connection_id);
                 let ours = self.own_causes.remove(&connection_id);
                 let cause = match (ours, cause) {
                     (Some(ours), _) => ours.to_owned(),

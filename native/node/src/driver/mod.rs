@@ -37,6 +37,7 @@ use crate::{
     figures::Figures,
     gate::Gate,
     gossip::Validator,
+    hello::Instance,
     node::Command,
     peers::Peers,
     queue::EventQueue,
@@ -106,6 +107,8 @@ pub struct Driver {
     failed_pings: HashMap<ConnectionId, u32>,
     /// Why we close a connection, since the swarm gives no cause for what we do ourselves.
     own_causes: HashMap<ConnectionId, &'static str>,
+    /// Which process of the peer is at the other end.
+    instances: HashMap<ConnectionId, Instance>,
 }
 
 impl Driver {
@@ -156,6 +159,7 @@ impl Driver {
             offences,
             failed_pings: HashMap::new(),
             own_causes: HashMap::new(),
+            instances: HashMap::new(),
         }
     }
 
@@ -223,9 +227,21 @@ impl Driver {
 
     fn sweep(&mut self) {
         let connected: HashSet<PeerId> = self.swarm.connected_peers().copied().collect();
-        for peer in self.gate.sweep(|peer| connected.contains(peer)) {
-            self.disconnect(peer, "the peer's token has expired");
+        for (peer, cause) in self.gate.sweep(|peer| connected.contains(peer)) {
+            self.disconnect(peer, cause);
         }
+    }
+
+    /// A new process of a peer takes the place of the one before: what is left of that is
+    /// dead and not known to be, or another machine with the same key.
+    fn retire(&mut self, peer: PeerId, connection: ConnectionId, instance: Instance) {
+        for older in self.peers.connections(&peer) {
+            let same = self.instances.get(&older).is_none_or(|before| *before == instance);
+            if !same && self.swarm.close_connection(older) {
+                self.own_causes.insert(older, "a new process came with the peer's identity");
+            }
+        }
+        self.instances.insert(connection, instance);
     }
 
     fn tick(&mut self) {

@@ -20,8 +20,8 @@ use mycel_node::{
     clock,
     event::Event,
     failure::DialFailure,
-    gate::Gate,
-    membership::{self, Membership},
+    gate::{Entrance, Gate},
+    membership::{self, Statement},
     node::{Command, Node, Start},
     queue::{Bounds, EventQueue},
     settings::{Liveness, Protocol, Settings},
@@ -78,14 +78,55 @@ impl Owner {
         Owner(Keypair::generate_ed25519())
     }
 
+    pub fn secret(&self) -> Vec<u8> {
+        self.0.clone().try_into_ed25519().unwrap().secret().as_ref().to_vec()
+    }
+
+    pub fn public(&self) -> [u8; 32] {
+        self.0.clone().try_into_ed25519().unwrap().public().to_bytes()
+    }
+
+    /// Unbound, as in an invite.
+    pub fn invite(&self, lifetime_seconds: i64) -> Vec<u8> {
+        let grant = Statement {
+            roles: Some(vec!["scheduler".into(), "worker".into()]),
+            expires_at: Some(clock::wall_seconds().saturating_add_signed(lifetime_seconds)),
+            ..Statement::default()
+        };
+        membership::issue(&self.secret(), SWARM, &grant).unwrap()
+    }
+
+    pub fn bind(&self, token: &[u8], peer: &PeerId) -> Vec<u8> {
+        membership::bind(&self.public(), token, &peer.to_base58()).unwrap()
+    }
+
     pub fn token(&self, peer: &PeerId, lifetime_seconds: i64) -> Vec<u8> {
-        let expires_at = clock::wall_seconds().saturating_add_signed(lifetime_seconds);
-        membership::issue(&self.0, peer, Membership { expires_at, roles: ROLES }).unwrap()
+        self.bind(&self.invite(lifetime_seconds), peer)
+    }
+
+    pub fn token_of(&self, swarm: &str, peer: &PeerId) -> Vec<u8> {
+        let grant = Statement { roles: Some(vec!["worker".into()]), ..Statement::default() };
+        self.bind(&membership::issue(&self.secret(), swarm, &grant).unwrap(), peer)
+    }
+
+    /// Bound, and without a role.
+    pub fn user_token(&self, peer: &PeerId) -> Vec<u8> {
+        let grant = Statement { user: Some("alice".into()), ..Statement::default() };
+        self.bind(&membership::issue(&self.secret(), SWARM, &grant).unwrap(), peer)
     }
 
     pub fn gate(&self, token: Vec<u8>) -> Arc<Gate> {
-        let timeout = Duration::from_secs(1);
-        Arc::new(Gate::new(self.0.public(), token, timeout, Duration::ZERO, 100))
+        let gate = Gate::new(Entrance {
+            owner: self.0.public(),
+            swarm: SWARM.into(),
+            token,
+            timeout: Duration::from_secs(1),
+            tolerance: Duration::ZERO,
+            max_clock_skew: Duration::from_secs(60),
+            max_members: 100,
+            max_revocations: 100,
+        });
+        Arc::new(gate.unwrap())
     }
 
     pub fn member(&self) -> Member {

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import uvloop
 
-from mycel._native import identity, issue_token
+from mycel._native import identity
+from mycel.access.founding import Founder
 from mycel.bench.memory import pss_mb
 from mycel.core.identifiers import PeerId
 from mycel.node.clock import LoopClock
@@ -20,7 +21,6 @@ from mycel.roles.gating import GatewayNode
 from mycel.roles.protocols import PROTOCOLS
 from mycel.swarm.interface import Admission, SwarmListener
 from mycel.swarm.libp2p import Libp2pSwarm
-from mycel.swarm.roles import mask_of
 
 from .calls import answer_calls
 from .node import BenchNode, Heard
@@ -40,11 +40,11 @@ async def start_node(
     """With a fresh identity, and a token that the owner has signed for it."""
     secret = os.urandom(32)
     _, peer = identity(secret)
-    expires_at = int(time.time()) + TOKEN_SECONDS
+    founder = Founder(owner_secret, identity(owner_secret)[0], SWARM_NAME)
     return await Libp2pSwarm.start(
         secret=secret,
-        owner_public=identity(owner_secret)[0],
-        token=issue_token(owner_secret, peer, expires_at, mask_of({role})),
+        owner_public=founder.public,
+        token=founder.member_token(peer, (role,)),
         swarm_name=SWARM_NAME,
         listener=listener,
         protocols=PROTOCOLS,

@@ -98,7 +98,9 @@ class Clients:
 
     def _submitted_again(self, event: Submit, before: Job, by_key: bool) -> None:
         state = self._state
-        if before.body_digest != event.body_digest:
+        if before.user != event.user:
+            state.reply(event.request, Conflict(f"the job id {event.job_id} is taken"))
+        elif before.body_digest != event.body_digest:
             detail = f"job {before.id} was submitted before with another body"
             refusal = Unprocessable(f"the key was used: {detail}") if by_key else Conflict(detail)
             state.reply(event.request, refusal)

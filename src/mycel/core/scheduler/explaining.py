@@ -196,9 +196,13 @@ class Explaining:
             return _WAITING[worker.state]
         if not worker.accepting:
             return "it takes no new work"
+        room = has_room(reserved(shape), worker.capabilities, worker.free)
+        refusal = worker.refusals.get(shape)
+        if refusal and room:
+            return f"it fits, and says no: {refusal}"
         if shape in worker.asked:
             return "it fits, and is being asked"
-        if not has_room(reserved(shape), worker.capabilities, worker.free):
+        if not room:
             return "it fits, and has no room now"
         if shape in worker.refused:
             return "it fits, and said no a moment ago"

@@ -111,6 +111,7 @@ class Leasing:
                 state.send(worker.peer, Release(offer.lease, offer.slots))
             return
         if not offer.yes or offer.lease is None or offer.slots < 1:
+            worker.refusals[asked.queue.shape] = offer.reason
             self._ask_later(worker, asked.queue, offer.eta_seconds, now)
             return
         unwanted = self._unwanted(asked.queue, offer, now)
@@ -121,6 +122,7 @@ class Leasing:
             return
         if offer.lease in worker.leases:
             return  # a repeated answer
+        worker.refusals.pop(asked.queue.shape, None)
         lease = Lease(
             worker,
             offer.lease,

@@ -192,6 +192,8 @@ class Worker:
         self.asked: dict[Shape, Asked] = {}
         self.refused: set[Shape] = set()
         """What it was asked for and said no to, a moment ago."""
+        self.refusals: dict[Shape, str] = {}
+        """What it said when it last said no."""
         self.member: Member | None = None
         """Its place in the pool, once it has said what it can do."""
         self.running_for_others = 0

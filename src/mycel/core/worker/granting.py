@@ -12,6 +12,7 @@ from mycel.core.identifiers import LaneId, LeaseId, PeerId, fenced
 from mycel.core.matching import obstacle, slots_that_fit
 from mycel.core.messages import Offer, Request, Wanted, load_change
 from mycel.core.resources import SLOTS_MAX
+from mycel.core.rights import Rights
 from mycel.core.work import reserved
 
 from .tables import Grant, Lane, OpenRequest
@@ -39,9 +40,13 @@ class Granting:
         if reason is not None:
             self._refuse(peer, request, reason)
             return
-        if not self._try(peer, request, now):
+        rights = machine.authority.judge(peer, request, now)
+        if isinstance(rights, str):
+            self._refuse(peer, request, rights)
+            return
+        if not self._try(peer, request, rights, now):
             answer_by = now + machine.settings.collect_seconds
-            self._open.append(OpenRequest(peer, request, answer_by))
+            self._open.append(OpenRequest(peer, request, rights, answer_by))
             machine.watch("collect", None, self._open[0].answer_by)
             self._tell_wanted(peer, request)
 
@@ -50,7 +55,7 @@ class Granting:
         if not self.changed:
             return
         self._open.sort(key=lambda one: (-one.request.shape.priority, one.answer_by))
-        self._open = [one for one in self._open if not self._try(one.scheduler, one.request, now)]
+        self._open = [one for one in self._open if not self._try_open(one, now)]
         self.changed = False
         self.tell_load(now)
 
@@ -67,7 +72,10 @@ class Granting:
     def forget(self, peer: PeerId) -> None:
         self._open = [one for one in self._open if one.scheduler != peer]
 
-    def _try(self, peer: PeerId, request: Request, now: float) -> bool:
+    def _try_open(self, one: OpenRequest, now: float) -> bool:
+        return self._try(one.scheduler, one.request, one.rights, now)
+
+    def _try(self, peer: PeerId, request: Request, rights: Rights, now: float) -> bool:
         machine = self._machine
         lanes: list[Lane] = []
         while len(lanes) < min(request.slots, SLOTS_MAX):
@@ -84,6 +92,7 @@ class Granting:
         grant = Grant(lease, peer, request.shape, lanes, ends_at)
         machine.grants[lease] = grant
         machine.watch("grant", lease, ends_at)
+        machine.authority.stands_on(grant, rights, now)
         self.changed = True
         window = grant.window(machine.settings)
         machine.send(

@@ -48,6 +48,7 @@ class Grants:
         """What runs goes on; what has not started is dropped."""
         grant.step(step)
         self._machine.unwatch("grant", grant.id)
+        self._machine.unwatch("token", grant.id)
         dropped = self.drop_waiting(grant)
         self._machine.send(grant.scheduler, messages.LeaseOver(grant.id, reason))
         if dropped:

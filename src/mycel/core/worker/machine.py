@@ -21,10 +21,12 @@ from mycel.core.events import Event
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId
 from mycel.core.messages import ControlMessage, WorkMessage
 from mycel.core.resources import Capabilities, Ledger
+from mycel.core.rights import Inspect
 from mycel.core.settings import WorkerSettings
 from mycel.core.states import GrantStep
 from mycel.core.timers import Timers
 
+from .authority import NO_RULES, TIMER, AcceptRules, Authority
 from .granting import Granting
 from .grants import Grants
 from .outcomes import Outcomes
@@ -43,6 +45,8 @@ class WorkerMachine:
         name: str,
         digest: Callable[[bytes], bytes],
         software_version: str = "",
+        inspect: Inspect | None = None,
+        rules: AcceptRules = NO_RULES,
     ) -> None:
         self.settings: Final = settings
         self.capabilities: Final = capabilities
@@ -60,6 +64,7 @@ class WorkerMachine:
         self._effects: list[Effect] = []
         self.granting = Granting(self)
         self._granted = Grants(self)
+        self.authority = Authority(self, self._granted, inspect, rules)
         self._outcomes = Outcomes(self)
         self._running = Running(self, self._granted, self._outcomes, digest)
         self._handlers: dict[type[Event], Callable[..., None]] = {
@@ -75,6 +80,8 @@ class WorkerMachine:
             events.RunsWithdrawn: self._running.runs_withdrawn,
             events.Reachable: self._reachable,
             events.Drain: self._drain,
+            events.WallClock: self.authority.wall_clock,
+            events.Revoked: self.authority.revoked,
         }
         self._messages: dict[type[messages.Message], Callable[..., None]] = {
             messages.Welcome: self._welcome,
@@ -144,6 +151,10 @@ class WorkerMachine:
                     self._granted.end(grant, GrantStep.EXPIRE, "it was not renewed")
             elif kind == "tell":
                 self.granting.tell_load(now)
+            elif kind == TIMER:
+                grant = self.grants.get(key)  # type: ignore[call-overload]
+                if grant is not None:
+                    self.authority.check(grant, now)
             elif kind == "confirm":
                 self._running.confirm()
             elif kind == "spool":

@@ -8,6 +8,7 @@ from collections import deque
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LaneId, LeaseId, PeerId, RequestId
 from mycel.core.messages import Outcome, Request
 from mycel.core.resources import Booking, Free
+from mycel.core.rights import Rights
 from mycel.core.settings import WorkerSettings
 from mycel.core.states import GRANT, GrantState, GrantStep
 from mycel.core.work import Shape, Work
@@ -86,6 +87,8 @@ class Grant:
         self.ends_at = ends_at
         self.state = GrantState.GRANTED
         self.waiting: deque[Held] = deque()
+        self.rights = Rights()
+        """What it was granted on."""
         self.mean_seconds: float | None = None
 
     @property
@@ -121,11 +124,14 @@ class Grant:
 class OpenRequest:
     """A request that does not fit now: it is answered when it does, or when time is up."""
 
-    __slots__ = ("answer_by", "request", "scheduler")
+    __slots__ = ("answer_by", "request", "rights", "scheduler")
 
-    def __init__(self, scheduler: PeerId, request: Request, answer_by: float) -> None:
+    def __init__(
+        self, scheduler: PeerId, request: Request, rights: Rights, answer_by: float
+    ) -> None:
         self.scheduler = scheduler
         self.request = request
+        self.rights = rights
         self.answer_by = answer_by
 
     @property

@@ -1,0 +1,342 @@
+"""`mycel invite`, `mycel token …`, `mycel user …`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mycel.access import invites, tokens, users
+from mycel.access.errors import TokenMistyped
+from mycel.access.founding import owner_public_of
+from mycel.access.home import Home, read_state
+from mycel.access.keys import load_key
+from mycel.access.tokens import Statement
+from mycel.core.rights import CANCEL, READ, SUBMIT, Rights
+from mycel.roles.revoking import read_records
+
+from . import arguments, grants
+from .errors import CommandError, UsageError
+from .output import print_json, print_table
+from .revoking import revoke
+
+USER_ACTIONS: Final = (SUBMIT, READ, CANCEL)
+"""What a user may unless told otherwise."""
+
+
+class _Role(msgspec.Struct):
+    addresses: list[str] = []
+
+
+# mycel invite
+
+
+def invite(given: list[str]) -> int:
+    parser = arguments.parser(
+        "invite", "Print one string with which a new machine joins the swarm."
+    )
+    parser.add_argument(
+        "--role",
+        action="append",
+        choices=["worker", "scheduler", "gateway", "cluster"],
+        help="what the machine may be (worker); may be repeated",
+    )
+    grants.add_expiry(parser, "7d")
+    parser.add_argument(
+        "--gateway", action="append", metavar="ADDRESS", help="where to join, instead of our own"
+    )
+    options = parser.parse_args(given)
+    home, founder = grants.founder(options)
+    gateways = tuple(options.gateway or _gateways(home))
+    roles = tuple(options.role or ("worker",))
+    expires_at = grants.expiry(options.expires)
+    token = tokens.issue(
+        founder.secret, founder.swarm, Statement(roles=roles, expires_at=expires_at)
+    )
+    text = invites.to_text(invites.Invite(founder.swarm, gateways, founder.public, token))
+    if options.json:
+        rights = tokens.inspect(founder.public, token)
+        print_json({"invite": text, "gateways": list(gateways), **grants.shown(rights)})
+    else:
+        print(text)
+        if all("/127." in address or "/::1/" in address for address in gateways):
+            print(
+                "mycel: the gateway listens on this machine alone; for others set swarm.listen in "
+                "mycel.toml, or name where they reach it with --gateway",
+                file=sys.stderr,
+            )
+    return 0
+
+
+def _gateways(home: Home) -> list[str]:
+    state = read_state(home.role("gateway").state_path, _Role)
+    if state is None or not state.addresses:
+        raise CommandError(
+            f"no gateway of {home.path} runs: start it ('mycel up'), or say where machines join "
+            "with --gateway /ip4/ADDRESS/tcp/PORT/p2p/PEER"
+        )
+    return state.addresses[: invites.GATEWAYS_MAX]
+
+
+# mycel token
+
+
+def token(given: list[str]) -> int:
+    """`mycel token create|inspect|narrow|revoke`."""
+    return _chosen("token", _TOKEN_ACTIONS, given)
+
+
+def _chosen(command: str, actions: dict[str, Callable[[list[str]], int]], given: list[str]) -> int:
+    """Runs the action that is named, with the arguments around its name."""
+    for place, word in enumerate(given):
+        if word in actions:
+            return actions[word](given[:place] + given[place + 1 :])
+    parser = argparse.ArgumentParser(
+        prog=f"mycel {command}", epilog=f"'mycel {command} ACTION --help' says more."
+    )
+    parser.add_argument("action", choices=list(actions))
+    parser.parse_args(given)
+    return 2
+
+
+def _create(given: list[str]) -> int:
+    parser = arguments.parser(
+        "token create", "Sign a token with the owner's key, or a delegated one."
+    )
+    grants.add_limits(parser)
+    grants.add_expiry(parser, "30d")
+    parser.add_argument("--peer", metavar="ID", help="bind it to this peer")
+    parser.add_argument(
+        "--delegate", metavar="KEY", help="to this public key (hex), which may give it on"
+    )
+    parser.add_argument("--delegation", type=Path, metavar="FILE", help="sign by this delegation…")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="…with this secret key")
+    options = parser.parse_args(given)
+    grant = grants.statement(options)
+    if (options.delegation is None) != (options.key is None):
+        raise UsageError("--delegation and --key go together")
+    if options.delegation is not None:
+        home, _ = grants.place(options)
+        public = owner_public_of(home)
+        delegation = tokens.from_text(grants.read_secret(str(options.delegation)))
+        secret = load_key(options.key, "the delegate's key")
+        made = tokens.issue_delegated(secret, public, delegation, grant)
+    else:
+        home, founder = grants.founder(options)
+        public = founder.public
+        if options.delegate is not None:
+            key = _public_key(options.delegate)
+            made = tokens.delegate(founder.secret, founder.swarm, key, grant)
+            _print_token(options, made, None)
+            return 0
+        made = tokens.issue(founder.secret, founder.swarm, grant)
+    if options.peer is not None:
+        made = tokens.bind(public, made, options.peer)
+    _print_token(options, made, tokens.inspect(public, made))
+    return 0
+
+
+def _public_key(text: str) -> bytes:
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise UsageError("--delegate takes an Ed25519 public key: 64 digits of hex")
+    return key
+
+
+def _print_token(options: argparse.Namespace, made: bytes, rights: Rights | None) -> None:
+    text = tokens.to_text(made)
+    if options.json:
+        print_json({"token": text, **({} if rights is None else grants.shown(rights))})
+    else:
+        print(text)
+
+
+def _given_token(text: str) -> tuple[bytes, bytes | None]:
+    """The token, and the owner's public key if it came in an invite."""
+    text = grants.read_secret(text)
+    if text.startswith("mycel-invite-"):
+        found = invites.from_text(text)
+        return found.token, found.owner_public
+    return tokens.from_text(text), None
+
+
+def _inspect(given: list[str]) -> int:
+    parser = arguments.parser(
+        "token inspect", "Say what a token or an invite allows, and whether it holds."
+    )
+    parser.add_argument("token", nargs="?", help="or a file, or - for standard input (the home's)")
+    options = parser.parse_args(given)
+    home, swarm = grants.place(options)
+    found, public = _given_token(options.token or str(home.token_path))
+    rights = tokens.inspect(public or owner_public_of(home), found)
+    revoked = {record[:32] for record in read_records(home.revocations_path)}
+    state = _state(rights, swarm if public is None else rights.swarm, revoked)
+    facts: dict[str, Any] = {"state": state, **grants.shown(rights)}
+    if options.json:
+        print_json(facts)
+        return 0
+    facts["expires_at"] = _when(rights.expires_at)
+    rows = [(name, _plain(value)) for name, value in facts.items()]
+    print_table(("fact", "value"), rows)
+    return 0
+
+
+def _state(rights: Rights, swarm: str, revoked: set[bytes]) -> str:
+    if rights.is_revoked(revoked):
+        return "revoked"
+    if rights.is_over(time.time()):
+        return "expired"
+    return "valid" if rights.swarm == swarm else "of another swarm"
+
+
+def _plain(value: Any) -> str:
+    if value is None or value in ([], {}):
+        return "-"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {most:g}" for name, most in value.items())
+    return str(value)
+
+
+def _when(unix: float | None) -> str:
+    return "never" if unix is None else f"{datetime.fromtimestamp(unix, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _narrow(given: list[str]) -> int:
+    parser = arguments.parser("token narrow", "Take rights away from a token; needs no key.")
+    parser.add_argument("token", nargs="?", help="or a file, or - for standard input (the home's)")
+    grants.add_limits(parser)
+    grants.add_expiry(parser, None)
+    parser.add_argument("--peer", metavar="ID", help="bind it to this peer")
+    options = parser.parse_args(given)
+    home, _ = grants.place(options)
+    found, public = _given_token(options.token or str(home.token_path))
+    public = public or owner_public_of(home)
+    made = tokens.narrow(public, found, grants.statement(options))
+    if options.peer is not None:
+        made = tokens.bind(public, made, options.peer)
+    rights = tokens.inspect(public, made)
+    if rights.expires_at == 0:
+        raise CommandError("nothing would be left: a user narrows to itself or to 'user/part'")
+    _print_token(options, made, rights)
+    return 0
+
+
+def _revoke(given: list[str]) -> int:
+    parser = arguments.parser(
+        "token revoke", "End a token, and all that was made from it, in the whole swarm."
+    )
+    parser.add_argument("token", help="or a file, - for standard input, or a revocation id (hex)")
+    parser.add_argument(
+        "--all", action="store_true", help="also everything made from the same first block"
+    )
+    options = parser.parse_args(given)
+    home, founder = grants.founder(options)
+    text = grants.read_secret(options.token)
+    ids: list[tuple[bytes, float | None]]
+    if len(text) == 64 and all(character in "0123456789abcdef" for character in text):
+        ids = [(bytes.fromhex(text), None)]
+    else:
+        try:
+            found, public = _given_token(text)
+        except TokenMistyped as error:
+            raise TokenMistyped(f"{error}; revocation ids have 64 digits of hex") from None
+        rights = tokens.inspect(public or founder.public, found)
+        chosen = rights.revocation_ids[0 if options.all else -1]
+        ids = [(chosen, rights.expires_at)]
+    _tell_revoked(options, revoke(home, founder, ids), [one.hex() for one, _ in ids])
+    return 0
+
+
+def _tell_revoked(options: argparse.Namespace, taken: int | None, ids: list[str]) -> None:
+    if options.json:
+        print_json({"revoked": ids, "spread": taken is not None})
+    elif taken is None:
+        print("revoked; no scheduler runs here: the others hear of it when a node here starts")
+    else:
+        print("revoked, and spreading")
+
+
+_TOKEN_ACTIONS: Final[dict[str, Callable[[list[str]], int]]] = {
+    "create": _create,
+    "inspect": _inspect,
+    "narrow": _narrow,
+    "revoke": _revoke,
+}
+
+
+# mycel user
+
+
+def user(given: list[str]) -> int:
+    """`mycel user add|list|disable`."""
+    return _chosen("user", _USER_ACTIONS, given)
+
+
+def _add(given: list[str]) -> int:
+    parser = arguments.parser(
+        "user add", "Give somebody an API token. It is shown once, and kept nowhere."
+    )
+    parser.add_argument("name")
+    grants.add_limits(parser)
+    grants.add_expiry(parser, "365d")
+    options = parser.parse_args(given)
+    if options.user is not None or options.role is not None:
+        raise UsageError("a user has a name and no roles: leave --user and --role away")
+    options.user = options.name
+    options.action = options.action or list(USER_ACTIONS)
+    home, founder = grants.founder(options)
+    added, made = users.add(home, founder, grants.statement(options))
+    if options.json:
+        print_json({"token": tokens.to_text(made), **msgspec.structs.asdict(added)})
+    else:
+        print(tokens.to_text(made))
+    return 0
+
+
+def _list(given: list[str]) -> int:
+    options = arguments.parser("user list", "List whom the owner gave tokens to.").parse_args(given)
+    home, _ = grants.place(options)
+    found = users.listed(home)
+    if options.json:
+        print_json({"items": found, "next": None})
+        return 0
+    rows = [
+        (
+            one.name,
+            "disabled" if one.disabled_at is not None else "enabled",
+            ", ".join(one.actions),
+            _when(one.expires_at),
+        )
+        for one in found
+    ]
+    print_table(("user", "state", "actions", "expires"), rows)
+    return 0
+
+
+def _disable(given: list[str]) -> int:
+    parser = arguments.parser("user disable", "Revoke all tokens of a user.")
+    parser.add_argument("name")
+    options = parser.parse_args(given)
+    home, founder = grants.founder(options)
+    ended = users.disable(home, options.name)
+    ids = [(bytes.fromhex(one.revocation_id), one.expires_at) for one in ended]
+    _tell_revoked(options, revoke(home, founder, ids), [one.hex() for one, _ in ids])
+    return 0
+
+
+_USER_ACTIONS: Final[dict[str, Callable[[list[str]], int]]] = {
+    "add": _add,
+    "list": _list,
+    "disable": _disable,
+}

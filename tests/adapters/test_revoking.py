@@ -1,0 +1,139 @@
+"""Revocations reach every node, over both swarms."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mycel._native import sign_revocation
+from mycel.core.identifiers import PeerId
+from mycel.roles import revoking
+from mycel.roles.revoking import Revoking
+from mycel.swarm.interface import Admission, Stream, StreamProtocol, Swarm
+
+from .swarm_world import PROTOCOLS, SWARM, Libp2pWorld, MemoryWorld, Recorder, until
+
+WITH_REVOCATIONS = (
+    *PROTOCOLS,
+    StreamProtocol(
+        name=revoking.PROTOCOL, max_frame_bytes=revoking.FRAME_BYTES_MAX, heartbeats=False
+    ),
+)
+
+
+class Node(Recorder):
+    def __init__(self, keep_at: Path | None = None) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+        self.revoking = Revoking(
+            SWARM, lambda event, **_: self.notes.append(event), keep_at=keep_at
+        )
+
+    def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
+        super().connected(peer, admission, address, relayed)
+        self.revoking.connected(peer, admission)
+
+    def stream_opened(self, stream: Stream, ours: bool) -> None:
+        super().stream_opened(stream, ours)
+        self.revoking.stream_opened(stream, ours)
+
+    def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
+        super().frames(stream, frames, arrived_at)
+        self.revoking.frames(stream, frames)
+
+    def gossip(self, topic: str, source: PeerId, data: bytes) -> None:
+        self.revoking.gossip(source, data)
+
+
+@pytest.fixture(params=["libp2p", "memory"])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[Libp2pWorld | MemoryWorld]:
+    made = Libp2pWorld() if request.param == "libp2p" else MemoryWorld()
+    yield made
+    await made.close()
+
+
+def record(world: Libp2pWorld | MemoryWorld, number: int) -> bytes:
+    one = number.to_bytes(32, "big")
+    if isinstance(world, MemoryWorld):
+        return one
+    return sign_revocation(world.owner_secret, SWARM, one, None)
+
+
+async def start(world: Libp2pWorld | MemoryWorld, node: Node) -> Swarm:
+    swarm = await world.start(node, WITH_REVOCATIONS)
+    node.revoking.start(swarm)
+    return swarm
+
+
+async def meet(one: Swarm, other: Swarm, node: Node) -> None:
+    one.dial(other.addresses[0])
+    await until(lambda: other.peer in node.peers, "connection")
+
+
+async def test_news_spread_by_gossip(world: Libp2pWorld | MemoryWorld) -> None:
+    one, other = Node(), Node()
+    near, far = await start(world, one), await start(world, other)
+    await meet(near, far, one)
+    await until(lambda: far.peer in one.peers and near.peer in other.peers, "both")
+    number = 0
+
+    def told() -> bool:
+        # A mesh forms after the connection; what was said before it nobody heard.
+        nonlocal number
+        number += 1
+        one.revoking.spread([record(world, number)])
+        return bool(other.revoking.revoked)
+
+    await until(told, "gossip")
+
+
+async def test_who_knows_less_is_told_when_they_meet(
+    world: Libp2pWorld | MemoryWorld, tmp_path: Path
+) -> None:
+    one, other = Node(), Node(keep_at=tmp_path / "revocations")
+    near, far = await start(world, one), await start(world, other)
+    one.revoking.take([record(world, number) for number in range(1000)], "test")
+    await meet(near, far, one)
+    await until(lambda: other.revoking.revoked == one.revoking.revoked, "the whole set")
+    assert len(other.revoking.revoked) == 1000
+    # It is kept: the next start knows it before anybody says so.
+    again = Node(keep_at=tmp_path / "revocations")
+    await start(world, again)
+    assert again.revoking.revoked == one.revoking.revoked
+
+
+async def test_who_is_revoked_is_cut_off(world: Libp2pWorld | MemoryWorld) -> None:
+    one, other = Node(), Node()
+    near, far = await start(world, one), await start(world, other)
+    if isinstance(world, MemoryWorld):
+        world.swarms[1].rights = type(world.swarms[1].rights)(revocation_ids=(b"7" * 32,))
+    await meet(near, far, one)
+    [revoked, *_] = one.admissions[far.peer].rights.revocation_ids
+    made = (
+        revoked
+        if isinstance(world, MemoryWorld)
+        else sign_revocation(world.owner_secret, SWARM, revoked, None)
+    )
+    assert one.revoking.take([made], "test") == 1
+    await until(lambda: far.peer not in one.peers, "the cut")
+    assert one.causes == ["the peer's token was revoked"]
+    far.dial(near.addresses[0])
+    await until(lambda: bool(other.dial_failures), "the refusal")
+    assert "revoked" in other.dial_failures[0][2]
+
+
+async def test_what_the_owner_did_not_sign_is_no_news() -> None:
+    world = Libp2pWorld()
+    try:
+        node = Node()
+        await start(world, node)
+        stranger = Libp2pWorld()
+        forged = [record(stranger, 1), b"", b"x" * 104, record(world, 2)[:-1]]
+        assert node.revoking.take(forged, "test") == 0
+        node.revoking.gossip("somebody", b"\xc1 not msgpack")
+        assert node.notes == ["malformed_revocations"]
+        assert not node.revoking.revoked
+    finally:
+        await world.close()
