@@ -84,12 +84,10 @@ class OpenAiRoutes:
         body = _body(await read_body(scope, receive, self._limits.request_bytes))
         route = scope["path"][len(PREFIX) :]
         job = jobs.new_id()
-        hung_up = asyncio.ensure_future(hang_up(receive))
         with self._backend.streaming(job) as pieces:
             await self._submit(scope[CALLER], job, route, body)
-            ended = asyncio.ensure_future(
-                self._backend.ask(lambda request: WaitTask(request, job, 0))
-            )
+            hung_up = asyncio.ensure_future(hang_up(receive))
+            ended = asyncio.ensure_future(self._end(job))
             try:
                 if body.get("stream") is True:
                     await _stream(send, pieces, ended, hung_up)
@@ -124,6 +122,15 @@ class OpenAiRoutes:
         except Unprocessable:
             raise _no_model(model) from None
         expect(reply, SubmittedView)
+
+    async def _end(self, job: JobId) -> TaskEnded:
+        end = await self._backend.ask(lambda request: WaitTask(request, job, 0))
+        if isinstance(end, TaskEnded):
+            return end
+        expect(end, TaskIsOver)  # it was quicker than the question
+        result = await self._backend.read(lambda reader: reader.result(job, 0))
+        assert result is not None, "it has ended a moment ago"
+        return result.ended
 
     async def _cancel(self, job: JobId) -> None:
         """Nobody waits for it any more."""
@@ -162,7 +169,9 @@ def _no_model(name: str) -> OpenAiError:
     )
 
 
-async def _whole(send: Send, ended: asyncio.Future[object], hung_up: asyncio.Future[None]) -> None:
+async def _whole(
+    send: Send, ended: asyncio.Future[TaskEnded], hung_up: asyncio.Future[None]
+) -> None:
     await asyncio.wait((ended, hung_up), return_when=asyncio.FIRST_COMPLETED)
     if ended.done():
         await answer(send, 200, bytes(_result(ended.result())))
@@ -172,15 +181,12 @@ class _Value(msgspec.Struct):
     json: msgspec.Raw
 
 
-def _result(end: object) -> msgspec.Raw:
+def _result(end: TaskEnded) -> msgspec.Raw:
     ended = _ended(end)
     return msgspec.json.decode(ended.value, type=_Value).json
 
 
-def _ended(end: object) -> TaskEnded:
-    assert isinstance(end, TaskEnded | TaskIsOver), f"the machine answered with {end!r}"
-    if isinstance(end, TaskIsOver):
-        raise OpenAiError(503, "the request was ended by somebody else", "server_error")
+def _ended(end: TaskEnded) -> TaskEnded:
     if end.state == "succeeded":
         return end
     timed_out = end.attempt_state == "timed_out"
@@ -193,7 +199,7 @@ def _ended(end: object) -> TaskEnded:
 async def _stream(
     send: Send,
     pieces: Pieces,
-    ended: asyncio.Future[object],
+    ended: asyncio.Future[TaskEnded],
     hung_up: asyncio.Future[None],
 ) -> None:
     started = 0
@@ -214,7 +220,7 @@ async def _stream(
         await pieces.more(ended, hung_up)
 
 
-async def _end(send: Send, ended: asyncio.Future[object], started: int) -> None:
+async def _end(send: Send, ended: asyncio.Future[TaskEnded], started: int) -> None:
     try:
         _ended(ended.result())
     except OpenAiError as error:
