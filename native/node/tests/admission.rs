@@ -251,7 +251,7 @@ async fn a_revocation_cuts_off_at_once_and_keeps_out() {
     let record = revocation::sign(&owner.0, common::SWARM, &id, never).unwrap();
     let forged = revocation::sign(&Owner::new().0, common::SWARM, &id, never).unwrap();
     assert_eq!(one.node.revoke(&[forged, vec![1, 2, 3]]).unwrap(), [false, false]);
-    assert_eq!(one.node.revoke(&[record.clone()]).unwrap(), [true]);
+    assert_eq!(one.node.revoke(std::slice::from_ref(&record)).unwrap(), [true]);
     assert_eq!(one.node.revoke(&[record]).unwrap(), [false]);
     let gone = |event: &Event| match event {
         Event::Disconnected { peer, cause } => Some((*peer, cause.clone())),
