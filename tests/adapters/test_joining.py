@@ -27,6 +27,7 @@ class Newcomer(IndifferentListener):
     def __init__(self, clock: ProcessClock, gateways: tuple[str, ...], book: PeerBook) -> None:
         self.found: list[PeerRecord] = []
         self.peers: set[PeerId] = set()
+        self.streams: list[Stream] = []
         self.joining = Joining(clock, ("worker",), gateways, self.found.append, book, reserves=True)
 
     def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
@@ -41,7 +42,14 @@ class Newcomer(IndifferentListener):
         self.joining.dial_failed(address)
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:
+        self.streams.append(stream)
         self.joining.stream_opened(stream)
+
+    def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None:
+        self.joining.stream_failed(peer)
+
+    def stream_closed(self, stream: Stream, error: str) -> None:
+        self.joining.stream_closed(stream)
 
     def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
         self.joining.frames(stream, frames)
@@ -51,6 +59,9 @@ class Stage:
     def __init__(self) -> None:
         self.world = VirtualClock()
         self.network = MemoryNetwork(self.world, Random(1))
+        self.swarms: dict[str, Swarm] = {}
+        self.notes: list[str] = []
+        """Of the gateways."""
 
     def clock(self) -> ProcessClock:
         return ProcessClock(self.world, 0.0)
@@ -58,14 +69,22 @@ class Stage:
     def address(self, name: str) -> str:
         return self.network.address_of(PeerId(name))
 
-    def gateway(self, name: str, *knows: str, services: tuple[str, ...] = ("bootstrap",)) -> None:
+    def gateway(
+        self, name: str, *knows: str, services: tuple[str, ...] = ("bootstrap",)
+    ) -> GatewayNode:
         gateways = tuple(map(self.address, knows))
         node = GatewayNode(
-            self.clock(), Random(2), "test", _ignore, gateways=gateways, names=services
+            self.clock(), Random(2), "test", self._note, gateways=gateways, names=services
         )
         node.start(self._enter(name, node, "gateway"))
+        return node
 
-    def newcomer(self, name: str, *knows: str, book: PeerBook | None = None) -> Newcomer:
+    def _note(self, event: str, **fields: object) -> None:
+        self.notes.append(event)
+
+    def newcomer(
+        self, name: str, *knows: str, book: PeerBook | None = None, refused_streams: int = 0
+    ) -> Newcomer:
         gateways = tuple(map(self.address, knows))
         book = PeerBook() if book is None else book
         node = Newcomer(self.clock(), gateways, book)
@@ -77,21 +96,29 @@ class Stage:
             assert peer in node.peers
             self.world.call_at(0.0, lambda: node.joining.reservation(peer, held=True))
 
+        open_stream, refusals = swarm.open_stream, iter(range(refused_streams))
+
+        def open_or_fail(peer: PeerId, protocol: str) -> None:
+            if next(refusals, None) is None:
+                open_stream(peer, protocol)
+            else:
+                self.world.call_at(0.0, lambda: node.stream_failed(peer, protocol, "full"))
+
         vars(swarm)["reserve"] = reserve
+        vars(swarm)["open_stream"] = open_or_fail
         node.joining.start(swarm)
         return node
 
     def _enter(self, name: str, node: IndifferentListener, role: str) -> Swarm:
-        return self.network.start(PeerId(name), node, PROTOCOLS, roles=frozenset({role}))
+        roles = frozenset({role})
+        swarm = self.swarms[name] = self.network.start(PeerId(name), node, PROTOCOLS, roles=roles)
+        return swarm
 
     def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
         ends_at = self.world.now() + seconds
         while not condition():
             assert self.world.now() < ends_at, "it never came to that"
             self.world.run_until(self.world.now() + 0.1)
-
-
-def _ignore(event: str, **fields: object) -> None: ...
 
 
 def test_a_second_gateway_is_heard_of_and_used() -> None:
@@ -116,6 +143,42 @@ def test_reservations_are_kept_at_two_gateways() -> None:
     stage.network.kill(PeerId(lost))
     others = sorted({"first", "second", "third"} - {lost})
     stage.until(lambda: node.joining.reservations == others)
+
+
+def test_a_gateway_does_not_call_itself() -> None:
+    stage = Stage()
+    stage.gateway("second", "first")
+    gateway = stage.gateway("first", "first", "second")
+    stage.until(lambda: [record.peer for record in gateway.records] == ["second"])
+    assert stage.swarms["first"].figures().dials.keys() == {"succeeded"}
+
+
+def test_a_gateway_that_takes_no_stream_is_asked_again() -> None:
+    stage = Stage()
+    gateway = stage.gateway("first")
+    stage.newcomer("node", "first", refused_streams=3)
+    stage.until(lambda: [record.peer for record in gateway.records] == ["node"])
+
+
+def test_a_gateway_that_ends_the_stream_is_asked_again() -> None:
+    stage = Stage()
+    stage.gateway("first")
+    node = stage.newcomer("node", "first")
+    stage.until(lambda: len(node.streams) == 1)
+    node.streams[0].close()
+    stage.until(lambda: len(node.streams) == 2)
+
+
+def test_a_new_way_to_a_node_is_told_on_the_same_stream() -> None:
+    stage = Stage()
+    stage.gateway("first")
+    node = stage.newcomer("node", "first")
+    stage.until(lambda: node.joining.reservations == ["first"])
+    stage.until(lambda: "peer_joined" in stage.notes)
+    stage.notes.clear()
+    node.joining.reservation(PeerId("first"), held=True)
+    stage.until(lambda: "peer_joined" in stage.notes)
+    assert len(node.streams) == 1
 
 
 def test_a_configured_gateway_that_is_late_is_used_when_it_comes() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from mycel._native import Stream as NativeStream
 from mycel._native import identity
+from mycel.core.identifiers import PeerId
 from mycel.swarm.errors import (
     AddressInUse,
     InvalidAddress,
@@ -228,15 +229,30 @@ async def test_what_cannot_work_is_refused_at_the_start() -> None:
             )
 
 
+class Hidden(Recorder):
+    """Notices where it could be reached when it heard of a reservation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.swarm: Libp2pSwarm | None = None
+        self.known_then: list[str] = []
+
+    def reservation(self, gateway: PeerId, held: bool, error: str) -> None:
+        super().reservation(gateway, held, error)
+        assert self.swarm is not None
+        self.known_then = list(self.swarm.addresses)
+
+
 async def test_members_meet_through_a_gateway_and_then_directly() -> None:
     async with libp2p() as world:
         gateway = await world.start_gateway(Recorder())
-        near, far = Recorder(), Recorder()
+        near, far = Recorder(), Hidden()
         quiet = Libp2pSettings(hole_punching=False)
         visitor = await world.start(near, settings=quiet)
-        hidden = await world.start(far, settings=quiet)
+        hidden = far.swarm = await world.start(far, settings=quiet)
         hidden.reserve(gateway.addresses[0])
-        await until(lambda: far.reservations and len(hidden.addresses) == 2)
+        await until(lambda: far.reservations)
+        assert far.known_then == hidden.addresses, "whoever hands them on has the new one"
         direct, circuit = hidden.addresses
         assert "/p2p-circuit/" in circuit
         visitor.dial(circuit)

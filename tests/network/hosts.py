@@ -148,7 +148,7 @@ class Host:
         merged = toml_writer.merged(api, settings or {})
         running = self.start("scheduler", bootstrap=bootstrap, settings=merged)
         token = self.home.token_path.read_text().strip()
-        return Scheduler(running, Client(f"http://{management}:{API_PORT}", token))
+        return Scheduler(running, Client(f"http://{management}:{API_PORT}", token), self.home)
 
     def stop(self) -> None:
         for one in self._running:
@@ -162,9 +162,23 @@ class Host:
 
 
 class Scheduler:
-    def __init__(self, running: Running, client: Client) -> None:
+    def __init__(self, running: Running, client: Client, home: Home) -> None:
         self.running = running
         self.client = client
+        self._home = home
+
+    def shows(self, *command: str) -> Any:
+        """What a command says of it, such as `peers`."""
+        arguments = (*command, "--json", "--home", str(self._home.path))
+        done = subprocess.run(
+            [sys.executable, "-m", "mycel", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=READY_SECONDS,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
 
     def healthy(self) -> set[str]:
         return {one.name for one in self.client.workers() if one.state == "healthy"}

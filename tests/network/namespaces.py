@@ -103,7 +103,8 @@ def wire(one: Machine, its_end: str, other: Machine, other_end: str) -> None:
 
 class Router(Machine):
     """Between a LAN and the rest: masquerades, and lets in only what belongs to a connection
-    from inside."""
+    from inside. What else comes, it does not answer: a refusal would end what two behind such
+    routers open towards each other at the same time."""
 
     def __init__(self, label: str, outside: Hub, address: str, inside: str) -> None:
         super().__init__(label)
@@ -125,6 +126,10 @@ class Router(Machine):
                 chain passing {{
                     type filter hook forward priority filter; policy drop;
                     ct state established,related accept
+                }}
+                chain own {{
+                    type filter hook input priority filter; policy drop;
+                    iifname != "{self._out}" accept
                 }}
             }}
         """)

@@ -13,7 +13,7 @@ from mycel.core.identifiers import PeerId
 from mycel.core.messages import Join, PeerRecord, Peers
 from mycel.discovery.peerbook import PeerBook
 from mycel.node.clock import Clock
-from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
+from mycel.swarm.interface import CONTROL_PROTOCOL, Admission, DialFailure, Stream, Swarm
 from mycel.swarm.listening import IndifferentListener
 from mycel.wire import codec
 
@@ -116,13 +116,17 @@ class GatewayNode(IndifferentListener):
     def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None:
         if protocol == SIGNAL_PROTOCOL:
             self._signals.stream_failed(peer, error)
+        elif protocol == CONTROL_PROTOCOL:
+            self._joining.stream_failed(peer)
 
     def stream_closed(self, stream: Stream, error: str) -> None:
-        self._asking.discard(stream)
         if stream.protocol == SIGNAL_PROTOCOL:
             self._signals.stream_closed(stream, error)
         elif stream.protocol == PROTOCOL:
             self._revoking.stream_closed(stream)
+        elif stream in self._asking:
+            self._asking.remove(stream)
+            self._joining.stream_closed(stream)
 
     def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
         if stream.protocol == SIGNAL_PROTOCOL:

@@ -28,6 +28,8 @@ RETRY_SECONDS_MIN: Final = 0.05
 RETRY_SECONDS_MAX: Final = 5.0
 RECORDS_MAX: Final = 64
 """So many peers are taken from one list."""
+ASK_AGAIN_SECONDS: Final = 1.0
+"""After this long a gateway that took no stream, or ended it, is asked for another."""
 GATEWAYS_WANTED: Final = 2
 """Connected ones, and reservations."""
 GATEWAYS_MAX: Final = 32
@@ -42,6 +44,14 @@ def peer_in(address: str) -> PeerId | None:
     """The peer id that an address ends in."""
     _, found, peer = address.rpartition("/p2p/")
     return PeerId(peer) if found and "/" not in peer else None
+
+
+def host_in(address: str) -> str:
+    """The IP address or name that an address begins with; all of this machine's own are one."""
+    _, _, rest = address.partition("/")
+    _, _, rest = rest.partition("/")
+    host = rest.partition("/")[0]
+    return "localhost" if host == "::1" or host.startswith("127.") else host
 
 
 @runtime_checkable
@@ -74,6 +84,9 @@ class Joining:
         self._delays = dict.fromkeys(gateways, RETRY_SECONDS_MIN)
         self._connected: dict[PeerId, str] = {}
         """Gateways, and where they were reached."""
+        self._opening: set[PeerId] = set()
+        self._streams: dict[PeerId, Stream] = {}
+        """On which gateways hear where this node is."""
         self._reserved: set[PeerId] = set()
         self._reserving: set[PeerId] = set()
         self._stored_tried = 0
@@ -112,15 +125,27 @@ class Joining:
             self._peers.add(peer)
             self._connected[peer] = address
             self._swarm.keep(peer, True)
-            self._swarm.open_stream(peer, CONTROL_PROTOCOL)
+            self._say_where(peer)
             self._reserve()
 
     def stream_opened(self, stream: Stream) -> None:
-        assert self._swarm is not None
-        me = PeerRecord(self._swarm.peer, self._roles, tuple(self._swarm.addresses))
-        stream.write(codec.encode(Join(WIRE_VERSION, me)))
+        self._opening.discard(stream.peer)
+        self._streams[stream.peer] = stream
+        self._say_where(stream.peer)
         for address in self._configured:
             self._delays[address] = RETRY_SECONDS_MIN
+
+    def stream_failed(self, peer: PeerId) -> None:
+        self._opening.discard(peer)
+        self._clock.call_at(
+            self._clock.now() + ASK_AGAIN_SECONDS,
+            lambda: None if peer in self._streams else self._say_where(peer),
+        )
+
+    def stream_closed(self, stream: Stream) -> None:
+        if self._streams.get(stream.peer) is stream:
+            del self._streams[stream.peer]
+            self.stream_failed(stream.peer)
 
     def frames(self, stream: Stream, frames: list[bytes]) -> None:
         for frame in frames:
@@ -143,6 +168,8 @@ class Joining:
 
     def disconnected(self, peer: PeerId) -> None:
         self._connected.pop(peer, None)
+        self._opening.discard(peer)
+        self._streams.pop(peer, None)
         self._reserving.discard(peer)
         self._reserved.discard(peer)
         for address in self._configured:
@@ -160,7 +187,9 @@ class Joining:
         self._reserving.discard(gateway)
         if held:
             self._reserved.add(gateway)
-            self._say_again()
+            # There is one more way to this node: gateways hand that on.
+            for peer in self._connected:
+                self._say_where(peer)
         else:
             self._reserved.discard(gateway)
             # At once elsewhere; here, when it has been thought over.
@@ -192,8 +221,8 @@ class Joining:
         self._clock.call_at(self._clock.now() + delay, lambda: self._dial(address))
 
     def _dial(self, address: str) -> None:
-        if self._swarm is None or peer_in(address) in self._connected:
-            return
+        if self._swarm is None or peer_in(address) in (self._swarm.peer, *self._connected):
+            return  # gateways may all have one list, with themselves in it
         try:
             self._swarm.dial(address)
         except SwarmError:
@@ -218,11 +247,18 @@ class Joining:
         known = (*self._configured, *self._learned.get(gateway, ()))
         return next((address for address in known if peer_in(address) == gateway), "")
 
-    def _say_again(self) -> None:
-        """This node can be reached in one more way: gateways hand that on."""
-        for peer in self._connected:
-            if self._swarm is not None:
-                self._swarm.open_stream(peer, CONTROL_PROTOCOL)
+    # Saying where this node is
+
+    def _say_where(self, gateway: PeerId) -> None:
+        if self._swarm is None or gateway not in self._connected or gateway in self._opening:
+            return
+        stream = self._streams.get(gateway)
+        if stream is None:
+            self._opening.add(gateway)
+            self._swarm.open_stream(gateway, CONTROL_PROTOCOL)
+        else:
+            me = PeerRecord(self._swarm.peer, self._roles, tuple(self._swarm.addresses))
+            stream.write(codec.encode(Join(WIRE_VERSION, me)))
 
     # Being alone
 

@@ -21,7 +21,7 @@ from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
 from mycel.swarm.listening import IndifferentListener
 
 from .arriving import Arrival
-from .joining import Joining, peer_in
+from .joining import Joining, host_in, peer_in
 from .links import Links
 from .protocols import SIGNAL_PROTOCOL
 from .revoking import PROTOCOL, Revoking
@@ -63,8 +63,8 @@ class Member(IndifferentListener):
         self._to_ping: dict[PeerId, tuple[int, float, Measured]] = {}
         self._refused: set[PeerId] = set()
         """Being dialled, and refused at one of its addresses."""
-        self._relayed: dict[PeerId, bool] = {}
-        """Whether a peer was last reached through a relay."""
+        self._hosts: dict[PeerId, str] = {}
+        """At which IP address a peer was last connected; empty if through a relay."""
 
     @property
     def swarm(self) -> Swarm:
@@ -177,20 +177,20 @@ class Member(IndifferentListener):
 
     def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
         self._connected[peer] = admission.roles
-        self._took_path(peer, relayed)
+        self._took_path(peer, address, relayed)
         self._joining.connected(peer, admission.roles, address, relayed)
         self._revoking.connected(peer, admission)
         if self.arrival is not None and "gateway" in admission.roles:
             self.arrival.arrived()
 
     def path_changed(self, peer: PeerId, address: str, relayed: bool) -> None:
-        self._took_path(peer, relayed)
+        self._took_path(peer, address, relayed)
         self._note("path_changed", peer=peer, address=address, relayed=relayed)
 
-    def _took_path(self, peer: PeerId, relayed: bool) -> None:
-        if len(self._relayed) >= PATHS_MAX:
-            self._relayed.pop(next(iter(self._relayed)))
-        self._relayed[peer] = relayed
+    def _took_path(self, peer: PeerId, address: str, relayed: bool) -> None:
+        if len(self._hosts) >= PATHS_MAX:
+            self._hosts.pop(next(iter(self._hosts)))
+        self._hosts[peer] = "" if relayed else host_in(address)
 
     def reservation(self, gateway: PeerId, held: bool, error: str) -> None:
         self._note("reservation", gateway=gateway, held=held, error=error)
@@ -228,9 +228,13 @@ class Member(IndifferentListener):
             self._post(DialFailed(peer, refused=refused))
 
     def _is_telling(self, peer: PeerId, address: str) -> bool:
-        """A refusal tells of the peer's death only where the peer itself would have answered:
-        behind a relay its direct addresses may be another machine's in our own network."""
-        return "/p2p-circuit" not in address and not self._relayed.get(peer, False)
+        """A refusal tells of the peer's death only where the peer itself would have answered.
+        One behind a router, or on another machine, names addresses that here may be
+        somebody else's: those of its LAN, and 127.0.0.1."""
+        if "/p2p-circuit" in address:
+            return False
+        known = self._hosts.get(peer)
+        return known is None or known == host_in(address)
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:
         if stream.protocol == SIGNAL_PROTOCOL:
@@ -248,7 +252,11 @@ class Member(IndifferentListener):
         self._note("stream_failed", peer=peer, protocol=protocol, error=error)
         if protocol == SIGNAL_PROTOCOL:
             self._signals.stream_failed(peer, error)
-        elif protocol != PROTOCOL and not self._joining.is_gateway(peer):
+        elif protocol == PROTOCOL:
+            pass  # revocations are exchanged again with the next connection
+        elif self._joining.is_gateway(peer):
+            self._joining.stream_failed(peer)
+        else:
             self._links.stream_failed(peer, error)
 
     def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
@@ -273,7 +281,9 @@ class Member(IndifferentListener):
             self._signals.stream_closed(stream, error)
         elif stream.protocol == PROTOCOL:
             self._revoking.stream_closed(stream)
-        elif not self._joining.is_gateway(stream.peer):
+        elif self._joining.is_gateway(stream.peer):
+            self._joining.stream_closed(stream)
+        else:
             self._links.stream_closed(stream, error)
 
     def gossip(self, topic: str, source: PeerId, data: bytes) -> None:

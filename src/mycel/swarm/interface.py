@@ -232,7 +232,8 @@ class SwarmListener(Protocol):
         ...
 
     def reservation(self, gateway: PeerId, held: bool, error: str) -> None:
-        """Whether others can reach this node through the gateway now."""
+        """Whether others can reach this node through the gateway now: `addresses` says how
+        already. Told again when there is one more way, and when it is renewed."""
         ...
 
     def cut_off(self, peer: PeerId, reason: str) -> None:

@@ -30,6 +30,7 @@ impl Driver {
                 let listen = self.listens.remove(&listener_id);
                 self.listening(&address);
                 self.queue.push(Event::Listening { listen, address: address.to_string() });
+                self.reservation_held(listener_id);
             }
             SwarmEvent::ExpiredListenAddr { address, .. } => {
                 self.queue.push(Event::NotListening { address: address.to_string() });
@@ -124,7 +125,6 @@ impl Driver {
                 message_id,
                 message,
             }) => self.gossip_message(propagation_source, &message_id, message),
-            BehaviourEvent::RelayClient(event) => self.relay_client_event(event),
             BehaviourEvent::Relay(event) => self.relay_event(event),
             BehaviourEvent::HolePunching(event) => {
                 let outcome = if event.result.is_ok() { "succeeded" } else { "failed" };

@@ -33,13 +33,10 @@ impl Driver {
         }
     }
 
-    pub(super) fn relay_client_event(&mut self, event: relay::client::Event) {
-        if let relay::client::Event::ReservationReqAccepted {
-            relay_peer_id: gateway,
-            renewal: false,
-            ..
-        } = event
-        {
+    /// Told when there is an address, not when the gateway has agreed: whoever hears of it
+    /// hands the address on. Each further address and each renewal tells it again.
+    pub(super) fn reservation_held(&self, listener: ListenerId) {
+        if let Some(&gateway) = self.reservations.get(&listener) {
             self.queue.push(Event::Reservation { gateway, held: true, error: String::new() });
         }
     }

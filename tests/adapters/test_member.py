@@ -1,0 +1,112 @@
+"""What a node concludes from dials that fail."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from mycel.core.effects import Dial, Effect
+from mycel.core.events import DialFailed, Event
+from mycel.core.identifiers import PeerId
+from mycel.node.runtime import Runtime
+from mycel.roles.member import Member
+from mycel.roles.protocols import PROTOCOLS
+from mycel.roles.revoking import Revoking
+from mycel.swarm.interface import Admission, DialFailure
+from mycel.swarm.memory import MemoryNetwork
+from tests.simulation.time import ProcessClock, VirtualClock
+
+WORKER = PeerId("worker")
+AT_HOME = "/ip4/192.168.1.7/tcp/4001/p2p/worker"
+THROUGH = "/ip4/198.51.100.1/tcp/4001/p2p/gateway/p2p-circuit/p2p/worker"
+
+
+class Told:
+    """A machine that remembers what it hears of dials."""
+
+    wake_at: float | None = None
+
+    def __init__(self) -> None:
+        self.dials: list[Event] = []
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        if isinstance(event, DialFailed):
+            self.dials.append(event)
+        return []
+
+
+class Stage:
+    def __init__(self) -> None:
+        self._world = VirtualClock()
+        clock = ProcessClock(self._world, 0.0)
+        self._machine = Told()
+        runtime = Runtime(self._machine, clock, None, {}, self._failed)
+        revoking = Revoking("test", _ignore)
+        self._member = Member(clock, ("scheduler",), (), _ignore, runtime, revoking)
+        network = MemoryNetwork(self._world, Random(1))
+        swarm = network.start(PeerId("me"), self._member, PROTOCOLS)
+        vars(swarm)["dial"] = lambda address: None  # the test says what becomes of it
+        self._member.join(swarm)
+
+    def _failed(self, error: BaseException) -> None:
+        raise error
+
+    def was_connected(self, address: str, relayed: bool) -> None:
+        self._member.connected(WORKER, Admission(), address, relayed)
+
+    def became_direct(self, address: str) -> None:
+        self._member.path_changed(WORKER, address, False)
+
+    def dial_fails(self, failures: dict[str, DialFailure]) -> Event:
+        self._member.disconnected(WORKER, "it was lost")
+        self._member.dial(Dial(WORKER, tuple(failures)))
+        for address, failure in failures.items():
+            self._member.dial_failed(address, failure, "as the test says")
+        self._world.run_until(self._world.now() + 1.0)
+        [told] = self._machine.dials
+        return told
+
+
+def _ignore(event: str, **fields: object) -> None: ...
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+REFUSED = {AT_HOME: DialFailure.REFUSED, THROUGH: DialFailure.SILENT}
+
+
+def test_a_refusal_where_the_peer_was_tells_that_it_is_gone(stage: Stage) -> None:
+    stage.was_connected("/ip4/192.168.1.7/tcp/51234", relayed=False)
+    assert stage.dial_fails(REFUSED) == DialFailed(WORKER, refused=True)
+
+
+def test_a_refusal_in_our_own_lan_tells_nothing_of_who_came_through_a_relay(stage: Stage) -> None:
+    stage.was_connected(THROUGH, relayed=True)
+    assert stage.dial_fails(REFUSED) == DialFailed(WORKER, refused=False)
+
+
+def test_nor_of_who_was_then_met_directly_at_its_router(stage: Stage) -> None:
+    stage.was_connected(THROUGH, relayed=True)
+    stage.became_direct("/ip4/203.0.113.9/tcp/4001/p2p/worker")
+    assert stage.dial_fails(REFUSED) == DialFailed(WORKER, refused=False)
+
+
+def test_a_refusal_at_this_machine_tells_nothing_of_another_one(stage: Stage) -> None:
+    stage.was_connected("/ip4/192.168.1.7/tcp/51234", relayed=False)
+    failures = {"/ip4/127.0.0.1/tcp/4001/p2p/worker": DialFailure.REFUSED}
+    assert stage.dial_fails(failures) == DialFailed(WORKER, refused=False)
+
+
+def test_a_refusal_at_this_machine_tells_of_who_was_here(stage: Stage) -> None:
+    stage.was_connected("/ip4/127.0.0.1/tcp/51234", relayed=False)
+    failures = {"/ip4/127.0.5.1/tcp/4001/p2p/worker": DialFailure.REFUSED}
+    assert stage.dial_fails(failures) == DialFailed(WORKER, refused=True)
+
+
+def test_a_gateways_refusal_tells_nothing(stage: Stage) -> None:
+    stage.was_connected("/ip4/198.51.100.1/tcp/4001", relayed=False)
+    assert stage.dial_fails({THROUGH: DialFailure.REFUSED}) == DialFailed(WORKER, refused=False)
