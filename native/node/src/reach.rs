@@ -39,7 +39,8 @@ impl Reach {
         if self.seen_as_own.len() >= OPINIONS {
             self.seen_as_own.pop_front();
         }
-        self.seen_as_own.push_back(self.own.contains(&ip));
+        // Nothing translates on the way to oneself, whichever loopback address is dialled from.
+        self.seen_as_own.push_back(ip.is_loopback() || self.own.contains(&ip));
     }
 
     pub fn confirmed(&mut self, address: &Multiaddr) {
@@ -116,6 +117,14 @@ mod tests {
         assert!(reach.is_reachable(), "a forwarded port");
         reach.expired(&address("/ip4/198.51.100.1/tcp/7"));
         assert!(!reach.is_reachable());
+    }
+
+    #[test]
+    fn a_loopback_address_is_as_good_as_another() {
+        let mut reach = Reach::default();
+        reach.listening(&address("/ip4/127.0.0.2/tcp/7"));
+        reach.observed(&address("/ip4/127.0.0.1/tcp/4000"));
+        assert!(reach.is_reachable());
     }
 
     #[test]
