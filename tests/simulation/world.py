@@ -62,7 +62,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     break_link: float = 0.15
     kill_gateway: float = 0.01
     down_seconds_max: float = 6.0
-    frozen_seconds_max: float = 25.0
+    frozen_seconds_max: float = 45.0
+    """Longer than an idle worker may be silent before it counts as dead."""
 
 
 class World:
