@@ -53,7 +53,8 @@ def test_a_direct_connection_replaces_the_relayed_one(internet: Internet) -> Non
     scheduler = office.host.serve(door.addresses)
     worker = plant.host.start("worker", "far", bootstrap=door.addresses)
     eventually(lambda: _paths(scheduler) == {"far": "direct"}, "a hole is punched", SECONDS)
-    assert [note["relayed"] for note in worker.notes("path_changed")] == [False]
+    # It says so unless the hole was there before the link was.
+    assert all(not note["relayed"] for note in worker.notes("path_changed"))
     door.kill()
     eventually(lambda: scheduler.healthy() == {"far"}, "it is still linked", SECONDS)
     assert _adds(scheduler, 500) == list(range(1, 501))

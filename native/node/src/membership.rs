@@ -259,9 +259,11 @@ fn granted(authorizer: &mut Authorizer, key: Option<PublicKey>) -> Result<Rights
     Ok(rights)
 }
 
-/// Of all blocks, the owner's included.
+/// Of all blocks, the owner's included. Facts come in any order: a part of a user stands behind
+/// the user that it is a part of, so that the same token always means the same.
 fn restrictions(authorizer: &mut Authorizer) -> Result<Vec<(String, Term)>, TokenError> {
-    let facts: Vec<Fact> = authorizer.query_all(rule("limit", 2, None)).map_err(malformed)?;
+    let mut facts: Vec<Fact> = authorizer.query_all(rule("limit", 2, None)).map_err(malformed)?;
+    facts.sort_by(|one, two| one.predicate.terms.cmp(&two.predicate.terms));
     facts
         .into_iter()
         .map(|fact| match <[Term; 2]>::try_from(fact.predicate.terms) {
