@@ -114,6 +114,7 @@ class Stage:
         timeout: float | None = None,
         user: str = "owner",
         number: int = 1,
+        folder: str = "",
     ) -> Run:
         attempt = AttemptId(next(_attempts))
         work = Work(
@@ -124,7 +125,7 @@ class Stage:
             timeout_seconds=timeout,
         )
         raw = b"" if arguments is None else json.dumps(arguments).encode()
-        return Run(attempt, f"{JOB}.{attempt & 0xFFFF}", JOB, number, user, work, raw)
+        return Run(attempt, f"{JOB}.{attempt & 0xFFFF}", JOB, number, user, work, raw, folder)
 
     def quick(self) -> Run:
         return self.run(("true",), function="time:time")

@@ -103,3 +103,10 @@ class Run(msgspec.Struct, frozen=True):
 
     For `process`: a list is appended to the command; an object fills `{name}` in it.
     """
+    folder: str = ""
+    """A working folder that was made ready for it, and that whoever made it removes; empty, and
+    the driver gives it one of its own."""
+    scheduler: str = ""
+    """Whose it is…"""
+    assigned: int = 0
+    """…and under which number that scheduler knows it."""

@@ -236,7 +236,6 @@ class HelperProcess:
     ) -> None:
         number = request.interpreter
         try:
-            self._folders.make(request.folder)
             os.chdir(request.folder)
             child = spawn(
                 self._watch,

@@ -153,11 +153,11 @@ class Lanes:
 
     def _spawn(self, running: _Running) -> None:
         lane, run = running.lane, running.run
-        self._enter_folder(lane)
+        self._enter_folder(lane, run.folder)
         environment = running.common.environment
         environment["MYCEL_TASK_ID"] = run.task_id
         environment["MYCEL_ATTEMPT"] = str(run.number)
-        environment["MYCEL_WORKDIR"] = lane.folder
+        environment["MYCEL_WORKDIR"] = run.folder or lane.folder
         command = run.command or running.common.command
         limit = self._configuration.output_bytes_max
         child = running.child = spawn(
@@ -172,8 +172,11 @@ class Lanes:
         self._running[run.attempt] = running
         self._watch.call_at(child.started_at + QUIET_SECONDS, lambda: self._outlives_quiet(running))
 
-    def _enter_folder(self, lane: _Lane) -> None:
+    def _enter_folder(self, lane: _Lane, own: str) -> None:
         try:
+            if own:
+                os.chdir(own)
+                return
             if not lane.has_folder:
                 self._folders.make(lane.folder)
                 lane.has_folder = True

@@ -37,6 +37,8 @@ class ProcessRun(msgspec.Struct, array_like=True):
     task_id: str
     command: tuple[str, ...] = ()
     """Empty: the one of the whole request."""
+    folder: str = ""
+    """Empty: the lane's own."""
 
 
 class RunProcesses(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -70,7 +72,7 @@ class StartInterpreter(msgspec.Struct, frozen=True, array_like=True, tag=5):
     command: list[str]
     environment: dict[str, str]
     folder: str
-    """Made for it, and removed after its end."""
+    """It is there; the helper removes it after the interpreter's end."""
 
 
 class StopInterpreter(msgspec.Struct, frozen=True, array_like=True, tag=6):

@@ -72,8 +72,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Call = tuple[int, int, str, bytes]
-    """attempt, number, task id, arguments as JSON"""
+    Call = tuple[int, int, str, bytes, str]
+    """attempt, number, task id, arguments as JSON, the name of a folder of its own or nothing"""
     Batch = tuple[str, str, list[Call]]
     """function, job id, calls"""
 
@@ -203,7 +203,7 @@ class Interpreter:
         os.environ["MYCEL_JOB_ID"] = job_id
         number_before = 0
         now = clock()
-        for attempt, number, task_id, arguments in calls:
+        for attempt, number, task_id, arguments, folder in calls:
             # First say that it runs, then claim it: the other way round there would be a
             # moment in which a kill finds it neither waiting nor running.
             self._running_since = now
@@ -214,7 +214,7 @@ class Interpreter:
                 if number != number_before:
                     os.environ["MYCEL_ATTEMPT"] = str(number)
                     number_before = number
-                record, now = self._run_call(function, attempt, arguments, now)
+                record, now = self._run_call(function, attempt, arguments, now, folder)
                 # Before its result is out, lest what the worker sends next be taken to
                 # wait behind it. In the memory it stays: there results count first.
                 self._running = 0
@@ -228,13 +228,16 @@ class Interpreter:
         results.flush(now)
 
     def _run_call(
-        self, name: str, attempt: int, arguments: bytes, started_at: float
+        self, name: str, attempt: int, arguments: bytes, started_at: float, folder: str
     ) -> tuple[bytes, float]:
         value = error = b""
         exit_code = NO_EXIT_CODE
         try:
             function = self._functions.get(name)
-            if function is None:
+            if folder:
+                self._folder.enter(folder)
+                function = resolve(name)  # its module may be among its files
+            elif function is None:
                 function = self._functions[name] = resolve(name)
             result = self._call(function, arguments)
             value = b"null" if result is None else self._encoded(name, result)

@@ -19,21 +19,42 @@ ERROR_CHARACTERS_MAX = 16 << 10
 SETTLED_NANOSECONDS = 100_000_000
 """Coarser than any file system's clock: a folder whose last change is older than this shows
 each later change in its time stamp."""
-
+OWN_FOLDER = ".task-"
+"""How the folders of tasks begin that have one of their own."""
 
 _OUR_FILES = (__file__, os.path.join(os.path.dirname(__file__), "interpreter.py"))
 
 
 class WorkingFolder:
     """The working folder: emptied between two tasks, at the price of one `stat` if it is not
-    needed, because a no-op shall not pay for a folder."""
+    needed, because a no-op shall not pay for a folder.
+
+    A task with files has a folder of its own in it, which the worker puts there before the call
+    and takes away after it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._settled: tuple[int, int] | None = None
+        self._own = ""
         os.chdir(path)
 
+    def enter(self, name: str) -> None:
+        self._own = os.path.join(self.path, name)
+        os.chdir(self._own)
+        os.environ["MYCEL_WORKDIR"] = sys.path[0] = self._own
+
+    def _leave(self) -> None:
+        """What was imported from there is the task's alone: the next one has its own."""
+        inside, self._own = self._own + os.sep, ""
+        os.environ["MYCEL_WORKDIR"] = sys.path[0] = self.path
+        for name, module in list(sys.modules.items()):
+            if (getattr(module, "__file__", None) or "").startswith(inside):
+                del sys.modules[name]
+        os.chdir(self.path)
+
     def tidy(self) -> None:
+        if self._own:
+            self._leave()
         status = os.stat(".")
         if (status.st_ino, status.st_ctime_ns) != self._settled:
             self._clean()
@@ -43,7 +64,8 @@ class WorkingFolder:
         os.chdir(self.path)
         with os.scandir(".") as entries:
             for entry in entries:
-                _remove(entry)
+                if not entry.name.startswith(OWN_FOLDER):
+                    _remove(entry)
         status = os.stat(".")
         settled = time.time_ns() - status.st_ctime_ns > SETTLED_NANOSECONDS
         self._settled = (status.st_ino, status.st_ctime_ns) if settled else None

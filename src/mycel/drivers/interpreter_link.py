@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import marshal
 import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mycel.core.identifiers import AttemptId
 from mycel.core.resources import Pairs
 
 from .interface import Finished, FinishedState, Run
+from .interpreter_calls import OWN_FOLDER
 from .interpreter_records import (
     DOOMED,
     FRAME,
@@ -73,11 +76,13 @@ class InterpreterLink:
         self,
         number: int,
         key: Key,
+        folder: str,
         on_news: Callable[[InterpreterLink, News], None],
         on_broken: Callable[[InterpreterLink], None],
     ) -> None:
         self.number = number
         self.key = key
+        self.folder = folder
         self.outstanding: dict[int, Run] = {}
         """By attempt, in the order in which they run."""
         self.stopped_as: dict[int, FinishedState] = {}
@@ -116,8 +121,24 @@ class InterpreterLink:
             calls = []
             for run in alike:
                 self.outstanding[run.attempt] = run
-                calls.append((run.attempt, run.number, run.task_id, run.arguments))
+                own = self._take_in(run) if run.folder else ""
+                calls.append((run.attempt, run.number, run.task_id, run.arguments, own))
             self._send(RUN_BATCH, (function, job_id, calls))
+
+    def _take_in(self, run: Run) -> str:
+        """Puts a task's own folder where the interpreter can see it, which may see no other."""
+        name = f"{OWN_FOLDER}{run.attempt}"
+        with contextlib.suppress(OSError):  # then the call finds none, and says so
+            Path(run.folder).rename(f"{self.folder}/{name}")
+        return name
+
+    def _let_go(self, attempt: int) -> Run | None:
+        """It has ended, one way or another: its own folder goes back to whoever made it."""
+        run = self.outstanding.pop(attempt, None)
+        if run is not None and run.folder:
+            with contextlib.suppress(OSError):
+                Path(f"{self.folder}/{OWN_FOLDER}{attempt}").rename(run.folder)
+        return run
 
     def withdraw(self, attempts: list[AttemptId]) -> None:
         self._send(WITHDRAW, list(attempts))
@@ -244,7 +265,7 @@ class InterpreterLink:
             assert kind in (RETURNED, WITHDRAWN)
             ended = news.returned if kind == RETURNED else news.withdrawn
             for (attempt,) in struct.iter_unpack("<Q", payload):
-                if self.outstanding.pop(attempt, None) is not None:
+                if self._let_go(attempt) is not None:
                     ended.append(AttemptId(attempt))
 
     def _results(self, payload: bytes) -> Iterator[Finished]:
@@ -277,7 +298,7 @@ class InterpreterLink:
             if position > len(payload):
                 raise BrokenInterpreter
             # What has been told already, or never was its to do, is not told.
-            if self.outstanding.pop(attempt, None) is not None:
+            if self._let_go(attempt) is not None:
                 yield Finished(
                     attempt,
                     "failed" if failed else "succeeded",

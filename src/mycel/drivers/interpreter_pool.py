@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import sys
 from collections.abc import Callable
@@ -108,10 +109,12 @@ class InterpreterPool:
 
     def _start(self, key: Key) -> InterpreterLink:
         number = next(self._numbers)
-        link = InterpreterLink(number, key, self._on_news, self.discard)
+        folder = f"{self._root}/interpreter-{number}"
+        link = InterpreterLink(number, key, folder, self._on_news, self.discard)
         self.links[number] = link
         self._empty.clear()
-        folder = f"{self._root}/interpreter-{number}"
+        with contextlib.suppress(OSError):  # the helper finds none then, and says so
+            Path(folder).mkdir(0o700)
         limits = self._limits
         command = [
             sys.executable,

@@ -120,7 +120,11 @@ class ProcessDriver:
                     ]
                 )
                 return None
-        return work, run.job_id, ProcessRun(run.attempt, run.number, run.task_id, command)
+        return (
+            work,
+            run.job_id,
+            ProcessRun(run.attempt, run.number, run.task_id, command, run.folder),
+        )
 
     def _refuse(self, finished: list[Finished]) -> None:
         if not self._refused:

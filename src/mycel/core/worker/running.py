@@ -110,6 +110,9 @@ class Running:
             grant.shape.user,
             held.work,
             held.arguments,
+            "",
+            grant.scheduler,
+            held.id,
         )
 
     def withdraw(self, peer: PeerId, message: messages.Withdraw, now: float) -> None:
