@@ -16,6 +16,7 @@ import pytest
 from mycel.api import PortInUse, bind
 from mycel.api.catalogue import ROUTES
 from mycel.core.events import Submit
+from mycel.core.work import Bounds
 
 from .api_backend import FakeJob
 from .api_calls import AUTHORIZED, JOB, Answer, call, submit
@@ -150,6 +151,19 @@ def test_a_task_without_resources_gets_one_core(server: Served) -> None:
     assert second.specification.requirements.cpu_cores == 0.5
     assert second.specification.requirements.min_memory == 1000
     assert second.specification.requirements_given
+
+
+def test_only_what_a_task_names_limits_it(server: Served) -> None:
+    submit(server, {"command": ["true"], "requirements": {"arch": "x86_64"}})
+    named = {"min_memory": "1kB", "cpu_cores": 0.5}
+    task = submit(
+        server,
+        {"command": ["true"], "requirements": named, "network": True, "sandbox": "required"},
+    )
+    first, second = (event for event in server.backend.asked if isinstance(event, Submit))
+    assert first.specification.work.bounds == Bounds()
+    assert second.specification.work.bounds == Bounds(True, "required", 1000, 0.5)
+    assert (task["network"], task["sandbox"]) == (True, "required")
 
 
 # Results and logs

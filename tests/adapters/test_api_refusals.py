@@ -56,6 +56,8 @@ TASK_PROBLEMS: list[tuple[Any, str]] = [
     ({"command": ["true"], "requirements": {"min_memory": "lots"}}, "$.requirements.min_memory"),
     ({"command": ["true"], "requirements": {"memory": 1}}, "$.requirements"),
     ({"command": ["true"], "requirements": {"gpus": {"count": 1.5}}}, "$.requirements.gpus.count"),
+    ({"command": ["true"], "sandbox": "off"}, "$.sandbox"),
+    ({"model": "m", "input": "x", "network": True}, "$"),
     ({"command": ["true"], "requirements": {"custom": {"a": -1}}}, "$.requirements.custom[...]"),
 ]
 

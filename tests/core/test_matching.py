@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +71,16 @@ def test_everything_that_is_missing_can_be_told() -> None:
 def test_a_driver_that_is_missing_is_named() -> None:
     assert obstacle(Shape("container", image="x"), WORKER) == (
         "needs the driver container, it has process, python"
+    )
+
+
+def test_a_task_that_demands_a_sandbox_or_the_network_goes_where_there_is_one() -> None:
+    confined = msgspec.structs.replace(WORKER, sandbox="bubblewrap", network=False)
+    assert obstacle(Shape("process", sandbox="required"), confined) is None
+    assert obstacle(Shape("process", sandbox="required"), WORKER) == "needs a sandbox, it has none"
+    assert obstacle(Shape("process", network=True), WORKER) is None
+    assert obstacle(Shape("process", network=True), confined) == (
+        "needs the network, it gives tasks none"
     )
 
 

@@ -29,6 +29,8 @@ capabilities = st.builds(
     os=st.sampled_from(["linux", "darwin"]),
     software=st.sampled_from([(), (("cuda", "12.4"),), (("cuda", "13"), ("python", "3.11.7"))]),
     custom=st.sampled_from([(), (("licence", 1.0),), (("licence", 3.5),)]),
+    sandbox=st.sampled_from(["", "bubblewrap"]),
+    network=st.booleans(),
     price=st.sampled_from([0.0, 0.0, 0.005, 0.5, 2.0]),
 )
 requirements = st.builds(
@@ -56,6 +58,8 @@ shapes = st.builds(
     requirements=requirements,
     model=st.just("llama"),
     max_cost=st.sampled_from([None, None, 0.0, 1.0]),
+    sandbox=st.sampled_from(["", "", "required"]),
+    network=st.sampled_from([False, False, True]),
 )
 rules = st.builds(
     Rules,

@@ -97,6 +97,8 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] | UnsetType = UNSET
     deadline: str | UnsetType = UNSET
     max_cost: float | UnsetType = UNSET
+    network: bool | UnsetType = UNSET
+    sandbox: str | UnsetType = UNSET
     created_at: str
     started_at: str | None
     finished_at: str | None
@@ -336,6 +338,10 @@ def _template(specification: Specification, arguments: bytes) -> dict[str, Any]:
         fields["deadline"] = iso(specification.deadline_at)
     if specification.max_cost is not None:
         fields["max_cost"] = specification.max_cost
+    if work.bounds.network:
+        fields["network"] = True
+    if work.bounds.sandbox:
+        fields["sandbox"] = work.bounds.sandbox
     return fields
 
 

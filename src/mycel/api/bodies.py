@@ -6,7 +6,7 @@ single task brings as arguments or input stays as it came, undecoded.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
@@ -80,6 +80,8 @@ class TaskBody(Body, frozen=True):
     deadline: Deadline | None = None
     max_cost: Amount | None = None
     require_satisfiable: bool = False
+    network: bool = False
+    sandbox: Literal["required", "auto"] = "auto"
 
 
 class OverrideBody(Body, frozen=True):

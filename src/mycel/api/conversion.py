@@ -14,7 +14,7 @@ from mycel.core.derivation import BATCH_TASKS_MAX
 from mycel.core.identifiers import JobId, is_job_id
 from mycel.core.jobs import Specification
 from mycel.core.resources import GpuRequirement, Pairs, Requirements
-from mycel.core.work import Retry, Work
+from mycel.core.work import NO_BOUNDS, Bounds, Retry, Work
 
 from .bodies import (
     BatchBody,
@@ -49,8 +49,10 @@ def specification(body: TaskBody, path: str = "$") -> Specification:
     profile = _PROFILE if body.model is None else _MODEL_PROFILE
     if asked is not None:
         profile = _requirements(asked, profile.cpu_cores, f"{path}.requirements")
+    work = _work(body, path)
+    bounds = _bounds(body, profile, path)
     return Specification(
-        work=_work(body, path),
+        work=work if bounds is NO_BOUNDS else msgspec.structs.replace(work, bounds=bounds),
         requirements=profile,
         priority=body.priority,
         retry=_NO_RETRY
@@ -60,6 +62,25 @@ def specification(body: TaskBody, path: str = "$") -> Specification:
         requirements_given=asked is not None and asked.names_resources,
         deadline_at=None if body.deadline is None else _deadline(body.deadline, path),
         max_cost=body.max_cost,
+    )
+
+
+def _bounds(body: TaskBody, requirements: Requirements, path: str) -> Bounds:
+    """What it named of its own accord: a default or a profile limits nobody."""
+    asked = body.requirements
+    is_required = body.sandbox == "required"
+    if body.model is not None:
+        if body.network or is_required:
+            detail = "network and sandbox belong to tasks that run a program of yours"
+            raise unprocessable(detail, path)
+        return NO_BOUNDS
+    if asked is None and not body.network and not is_required:
+        return NO_BOUNDS
+    return Bounds(
+        network=body.network,
+        sandbox="required" if is_required else "",
+        memory_max=requirements.min_memory,
+        cores_max=0.0 if asked is None or asked.cpu_cores is None else asked.cpu_cores,
     )
 
 

@@ -292,7 +292,10 @@ class _Planner:
 def _with(specification: Specification, changed: Specification) -> Any:
     """What a task runs is the same; an override changes around it."""
     return msgspec.structs.replace(
-        specification.work, env=changed.work.env, timeout_seconds=changed.work.timeout_seconds
+        specification.work,
+        env=changed.work.env,
+        timeout_seconds=changed.work.timeout_seconds,
+        bounds=changed.work.bounds,
     )
 
 

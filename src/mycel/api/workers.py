@@ -31,6 +31,12 @@ class CapabilitiesAnswer(msgspec.Struct, frozen=True):
     os: str
     software: dict[str, str]
     custom: dict[str, float]
+    sandbox: str | None = None
+    """What its processes and functions run in."""
+    network: bool = True
+    """Whether tasks that ask for the network get it."""
+    limits: tuple[str, ...] = ()
+    """Which it can enforce."""
 
 
 class LoadAnswer(msgspec.Struct, frozen=True):
@@ -119,6 +125,9 @@ def worker(view: WorkerView) -> WorkerAnswer:
             os=has.os,
             software=dict(has.software),
             custom=dict(has.custom),
+            sandbox=has.sandbox or None,
+            network=has.network,
+            limits=has.limits,
         ),
         load=LoadAnswer(
             running=view.running,

@@ -101,6 +101,8 @@ def is_able(has: Capabilities, shape: Shape) -> bool:
         and all(labels.get(name) == value for name, value in need.labels)
         and all(_has_version(has, name, wanted) for name, wanted in need.software)
         and (shape.max_cost is None or has.price <= shape.max_cost)
+        and (not shape.sandbox or bool(has.sandbox))
+        and (not shape.network or has.network)
     )
 
 

@@ -42,6 +42,10 @@ def _parse(given: list[str]) -> argparse.Namespace:
     options.add_argument("--cores", type=float, metavar="N", help="CPU cores (1)")
     options.add_argument("--memory", metavar="SIZE", help="such as 16GB")
     options.add_argument("--gpus", type=float, metavar="N", help="whole ones, or a fraction")
+    options.add_argument("--network", action="store_true", help="only where the worker allows it")
+    options.add_argument(
+        "--sandbox", choices=("required", "auto"), help="required: in a sandbox or not at all"
+    )
     options.add_argument("--env", action="append", default=[], metavar="K=V")
     options.add_argument("--detach", action="store_true", help="print the id and return")
     cut = given.index("--") if "--" in given else len(given)
@@ -71,6 +75,10 @@ def _body(options: argparse.Namespace) -> dict[str, Any]:
     body: dict[str, Any] = {"command": options.command, "name": options.name, "env": env}
     if requirements:
         body["requirements"] = requirements
+    if options.network:
+        body["network"] = True
+    if options.sandbox is not None:
+        body["sandbox"] = options.sandbox
     if options.timeout is not None:
         body["timeout"] = options.timeout
     return body

@@ -46,6 +46,8 @@ class Task(msgspec.Struct):
     python: str | None = None
     arguments: Any = None
     requirements: dict[str, Any] = {}
+    network: bool = False
+    sandbox: str | None = None
     priority: int = 0
     created_at: str = ""
     started_at: str | None = None

@@ -63,6 +63,12 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     custom: Amounts = ()
     price: float = 0.0
     """What it asks for one task, in whatever unit the swarm has agreed on."""
+    sandbox: str = ""
+    """What its processes and functions run in, such as `bubblewrap`; empty is nothing."""
+    network: bool = True
+    """Whether tasks that ask for the network get it."""
+    limits: tuple[str, ...] = ()
+    """Which limits it can enforce: `memory`, `cpu`, `processes`, `file_size`, `wall_time`."""
 
 
 class Free(msgspec.Struct, frozen=True, omit_defaults=True):

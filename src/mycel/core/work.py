@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from .identifiers import AttemptId
-from .resources import Pairs, Requirements
+from .resources import Booking, Pairs, Requirements
 
 DEFAULT_USER = "owner"
+
+
+class Bounds(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What holds a task while it runs. Only what its job named limits it: what a profile
+    reserves is a guess, and nobody is killed for using more than a guess."""
+
+    network: bool = False
+    """It asks for the network; in a sandbox it has none otherwise."""
+    sandbox: str = ""
+    """`required`: it runs in a sandbox or not at all."""
+    memory_max: int = 0
+    """Bytes; 0 is no limit but the worker's."""
+    cores_max: float = 0.0
+
+
+NO_BOUNDS: Final = Bounds()
 
 
 class Work(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -29,6 +47,7 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     """JSON, for `model`."""
     env: Pairs = ()
     timeout_seconds: float | None = None
+    bounds: Bounds = NO_BOUNDS
 
 
 class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,6 +63,7 @@ class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     sandbox: str = ""
     max_cost: float | None = None
     """Providers that ask more for a task are left out."""
+    network: bool = False
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,6 +92,8 @@ def shape_of(
         user=user,
         priority=priority,
         max_cost=max_cost,
+        sandbox=work.bounds.sandbox,
+        network=work.bounds.network,
     )
 
 
@@ -110,3 +132,9 @@ class Run(msgspec.Struct, frozen=True):
     """Whose it is…"""
     assigned: int = 0
     """…and under which number that scheduler knows it."""
+    booking: Booking | None = None
+    """The slice of the machine that its lane has: which GPUs, how much of the cores."""
+    readable: tuple[str, ...] = ()
+    """Paths beside the system and its folder that it may read in a sandbox, …"""
+    writable: tuple[str, ...] = ()
+    """… and those that it may write."""

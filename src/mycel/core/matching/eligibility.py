@@ -53,6 +53,8 @@ class Eligibility:
         self._drivers: Postings[str] = Postings()
         self._models: Postings[str] = Postings()
         self._price: Postings[float] = Postings()
+        self._sandbox: Postings[bool] = Postings()
+        self._network: Postings[bool] = Postings()
         self._kept: dict[Shape, int] = {}
         self._wastes: dict[tuple[int, int | None], Parts] = {}
 
@@ -72,6 +74,8 @@ class Eligibility:
         self._arch.put(slot, [old.arch] * was, [new.arch] * is_there)
         self._os.put(slot, [old.os] * was, [new.os] * is_there)
         self._price.put(slot, [old.price] * was, [new.price] * is_there)
+        self._sandbox.put(slot, [bool(old.sandbox)] * was, [bool(new.sandbox)] * is_there)
+        self._network.put(slot, [old.network] * was, [new.network] * is_there)
         self._labels.put(slot, dict(old.labels).items(), dict(new.labels).items())
         self._software.put(slot, dict(old.software).items(), dict(new.software).items())
         self._drivers.put(slot, dict.fromkeys(old.drivers), dict.fromkeys(new.drivers))
@@ -120,6 +124,12 @@ class Eligibility:
             yield Hurdle(
                 self._price.where(most, lambda price: price <= most),
                 lambda failing: f"may cost {most:g}, they ask {self._seen(self._price, failing)}",
+            )
+        if shape.sandbox:
+            yield Hurdle(self._sandbox.mask(True), lambda _: "needs a sandbox, they have none")
+        if shape.network:
+            yield Hurdle(
+                self._network.mask(True), lambda _: "needs the network, they give tasks none"
             )
 
     def _amounts_asked(self, shape: Shape) -> Iterator[Hurdle]:

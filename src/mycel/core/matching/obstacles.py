@@ -128,6 +128,14 @@ def _lacks_price(shape: Shape, has: Capabilities) -> str | None:
     return f"may cost {most:g}, it asks {has.price:g}"
 
 
+def _lacks_sandbox(shape: Shape, has: Capabilities) -> str | None:
+    return "needs a sandbox, it has none" if shape.sandbox and not has.sandbox else None
+
+
+def _lacks_network(shape: Shape, has: Capabilities) -> str | None:
+    return "needs the network, it gives tasks none" if shape.network and not has.network else None
+
+
 _CHECKS: tuple[Check, ...] = (
     _lacks_memory,
     _lacks_gpus,
@@ -139,4 +147,6 @@ _CHECKS: tuple[Check, ...] = (
     _lacks_software,
     _lacks_driver,
     _lacks_price,
+    _lacks_sandbox,
+    _lacks_network,
 )

@@ -113,6 +113,7 @@ class Running:
             "",
             grant.scheduler,
             held.id,
+            booking=None if held.lane is None else held.lane.booking,
         )
 
     def withdraw(self, peer: PeerId, message: messages.Withdraw, now: float) -> None:
