@@ -1,7 +1,7 @@
 """Turns journal entries into SQL, with the rules of the journal checked in the same statements.
 
-Runs of entries of one type go through one `executemany`. A conditional INSERT that a rule
-stops changes no row, so a run is sound if it changed as many rows as it has entries; only
+Runs of entries of one type share a statement; many single tasks at once are brought into such
+runs first. A conditional INSERT that a rule stops changes no row, so a run is sound if it changed as many rows as it has entries; only
 when it did not, the offender and its reason are looked for.
 """
 
@@ -34,47 +34,66 @@ from mycel.core.journal import (
 )
 
 from .errors import AlreadyEnded, AttemptOutdated, OwnershipLost, RuleBroken
+from .many_rows import ManyRows, Row
 from .values import ValueFiles
 
 # The owner epoch of the block that has the task, or NULL if no block has it. Only the places
 # of parameters are put into these texts.
 _EPOCH_OF_TASK: Final = """(
-    SELECT CASE WHEN first + count > ?{index} THEN owner_epoch END FROM blocks
-    WHERE job = ?{job} AND first <= ?{index} ORDER BY first DESC LIMIT 1)"""
+    SELECT CASE WHEN first + count > {index} THEN owner_epoch END FROM blocks
+    WHERE job = {job} AND first <= {index} ORDER BY first DESC LIMIT 1)"""
 
-_TASK_ENDED: Final = f"""
-INSERT OR IGNORE INTO results
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19
-WHERE {_EPOCH_OF_TASK.format(job=2, index=3)} = ?4
+_TASK_ENDED: Final = ManyRows(
+    f"""
+INSERT OR IGNORE INTO results SELECT * FROM given
+WHERE {_EPOCH_OF_TASK.format(job="a2", index="a3")} = a4
 AND NOT EXISTS (
-    SELECT 1 FROM ended_attempts WHERE job = ?2 AND task_index = ?3 AND attempt >= ?7)
-"""  # noqa: S608
+    SELECT 1 FROM ended_attempts WHERE job = a2 AND task_index = a3 AND attempt >= a7)
+""",  # noqa: S608
+    columns=19,
+)
 
 _ATTEMPT_ENDED: Final = f"""
 INSERT OR IGNORE INTO ended_attempts
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13
-WHERE {_EPOCH_OF_TASK.format(job=1, index=2)} = ?3
+WHERE {_EPOCH_OF_TASK.format(job="?1", index="?2")} = ?3
 AND NOT EXISTS (SELECT 1 FROM results WHERE job = ?1 AND task_index = ?2)
 AND NOT EXISTS (
     SELECT 1 FROM ended_attempts WHERE job = ?1 AND task_index = ?2 AND attempt >= ?4)
 """  # noqa: S608
 
-_JOB_OPENED: Final = """
+_JOB_OPENED: Final = ManyRows(
+    """
 INSERT OR IGNORE INTO jobs
     (number, id, name, user, specification, created_at, idempotency_key, body_digest, stages)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9
-WHERE NOT EXISTS (SELECT 1 FROM pruned_jobs WHERE number = ?1)
-"""
+SELECT * FROM given WHERE NOT EXISTS (SELECT 1 FROM pruned_jobs WHERE number = a1)
+""",
+    columns=9,
+)
 
-_BLOCK_APPENDED: Final = """
+_BLOCK_APPENDED: Final = ManyRows(
+    """
 INSERT OR IGNORE INTO blocks
     (job, batch, first, count, arguments, owner_epoch, appended_at, group_number, digest)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9
-WHERE EXISTS (SELECT 1 FROM jobs WHERE number = ?1 AND NOT closed AND state = '')
-AND NOT EXISTS (SELECT 1 FROM blocks WHERE job = ?1 AND batch = ?2)
-AND ?3 >= coalesce((
-    SELECT first + count FROM blocks WHERE job = ?1 ORDER BY first DESC LIMIT 1), 0)
-"""
+SELECT * FROM given
+WHERE EXISTS (SELECT 1 FROM jobs WHERE number = a1 AND NOT closed AND state = '')
+AND NOT EXISTS (SELECT 1 FROM blocks WHERE job = a1 AND batch = a2)
+AND a3 >= coalesce((
+    SELECT first + count FROM blocks WHERE job = a1 ORDER BY first DESC LIMIT 1), 0)
+""",
+    columns=9,
+)
+
+_JOB_CLOSED: Final = ManyRows(
+    "UPDATE jobs SET closed = 1 WHERE number IN (SELECT a1 FROM given)", columns=1
+)
+
+_JOB_ENDED: Final = ManyRows(
+    """
+UPDATE jobs SET state = a2, ended_at = a3 FROM given WHERE number = a1 AND jobs.state = ''
+""",
+    columns=3,
+)
 
 _PRUNE_RESULTS: Final = """
 DELETE FROM results WHERE sequence IN (SELECT sequence FROM results WHERE job = ? LIMIT ?)
@@ -102,7 +121,9 @@ _PRUNE_STEPS: Final = (
 PROFILES_MAX: Final = 1_000
 STATES: Final = ("succeeded", "failed", "cancelled")
 
-Row = tuple[Any, ...]
+IN_THIS_ORDER: Final = (JobOpened, BlockAppended, JobClosed, TaskEnded, JobEnded)
+"""Of different jobs these do not concern each other, and of one job they come like this."""
+_RANKS: Final = {kind: rank for rank, kind in enumerate(IN_THIS_ORDER)}
 
 
 class EntryWriter:
@@ -142,6 +163,8 @@ class EntryWriter:
         self.pruning_left = self._any_pruned()
 
     def apply(self, entries: Sequence[Entry]) -> None:
+        if len(entries) > len(IN_THIS_ORDER) and all(type(entry) in _RANKS for entry in entries):
+            entries = sorted(entries, key=lambda entry: _RANKS[type(entry)])
         for kind, run in groupby(entries, key=type):
             self._apply[kind](list(run))
 
@@ -185,7 +208,7 @@ class EntryWriter:
             if ended.value_size and ended.attempt is not None:
                 self._values.seal(ended.job, ended.index, ended.attempt, ended.value_size)
         rows = [(number, *astuple(ended)) for number, ended in enumerate(run, first)]
-        if self._changes(_TASK_ENDED, rows) != len(rows):
+        if _TASK_ENDED.run(self._connection, rows) != len(rows):
             raise self._why_not_ended(run, first)
         self._last_sequence += len(rows)
         states = {ended.state for ended in run}
@@ -213,7 +236,7 @@ class EntryWriter:
         task = f"task {ended.index} of job {ended.job}"
         if terminal:
             return AlreadyEnded(f"{task} already has its terminal state")
-        query = f"SELECT {_EPOCH_OF_TASK.format(job=1, index=2)}"
+        query = f"SELECT {_EPOCH_OF_TASK.format(job='?1', index='?2')}"
         (epoch,) = self._connection.execute(query, (ended.job, ended.index)).fetchone()
         if epoch is None:
             return OwnershipLost(f"no block has {task}")
@@ -227,7 +250,7 @@ class EntryWriter:
         )
 
     def _open_jobs(self, run: list[JobOpened]) -> None:
-        if self._changes(_JOB_OPENED, [astuple(opened) for opened in run]) != len(run):
+        if _JOB_OPENED.run(self._connection, [astuple(opened) for opened in run]) != len(run):
             raise RuleBroken(f"one of the jobs {[opened.id for opened in run]} exists already")
 
     def _add_groups(self, run: list[GroupAdded]) -> None:
@@ -236,18 +259,19 @@ class EntryWriter:
             raise RuleBroken(f"one of {names} is there already, or its job is closed")
 
     def _append_blocks(self, run: list[BlockAppended]) -> None:
-        if self._changes(_BLOCK_APPENDED, [astuple(block) for block in run]) != len(run):
+        alone = len({block.job for block in run}) == len(run)
+        parts = [run] if alone else [[block] for block in run]  # each must see those before it
+        rows = [[astuple(block) for block in part] for part in parts]
+        if sum(_BLOCK_APPENDED.run(self._connection, part) for part in rows) != len(run):
             names = [f"batch {block.batch} of job {block.job}" for block in run]
             raise RuleBroken(f"one of {names} repeats another, overlaps it, or its job is closed")
 
     def _close_jobs(self, run: list[JobClosed]) -> None:
-        statement = "UPDATE jobs SET closed = 1 WHERE number = ?"
-        if self._changes(statement, [(closed.job,) for closed in run]) != len(run):
+        if _JOB_CLOSED.run(self._connection, [(closed.job,) for closed in run]) != len(run):
             raise RuleBroken(f"one of the jobs {[closed.job for closed in run]} does not exist")
 
     def _end_jobs(self, run: list[JobEnded]) -> None:
-        statement = "UPDATE jobs SET state = ?2, ended_at = ?3 WHERE number = ?1 AND state = ''"
-        if self._changes(statement, [astuple(ended) for ended in run]) != len(run):
+        if _JOB_ENDED.run(self._connection, [astuple(ended) for ended in run]) != len(run):
             raise AlreadyEnded(
                 f"one of the jobs {[ended.job for ended in run]} has ended or does not exist"
             )
