@@ -90,7 +90,6 @@ class Attempts:
             else:
                 self._state.results_refused += 1
             acknowledged.append(outcome.attempt)
-        self._roster.measured(worker)
         self._roster.moved(worker)
         self._acknowledge_soon(worker, acknowledged, now)
 

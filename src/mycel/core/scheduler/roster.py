@@ -32,11 +32,11 @@ class Roster:
         member = worker.member = pool.put(
             worker.peer, worker.capabilities, linked=True, local=local, source=source, seen_at=now
         )
-        pool.report(member, worker.free, self._running(worker))
+        pool.report(member, worker.free, worker.running)
         if worker.rtt_seconds is not None:
             pool.set_rtt(member, worker.rtt_seconds)
         self.stands(worker)
-        self.measured(worker)
+        self.moved(worker)
 
     def is_local(self, peer: PeerId, now: float) -> None:
         state = self._state
@@ -57,17 +57,12 @@ class Roster:
         worker.free = free
         worker.running_for_others = max(0, running - len(worker.attempts))
         if worker.member is not None:
-            self._state.pool.report(worker.member, free, self._running(worker))
+            self._state.pool.report(worker.member, free, worker.running)
         return gained
 
     def moved(self, worker: Worker) -> None:
         """Tasks were sent to it or have ended, which it does not report by itself."""
-        if worker.member is not None:
-            self._state.pool.set_running(worker.member, self._running(worker))
-
-    @staticmethod
-    def _running(worker: Worker) -> int:
-        return worker.running_for_others + len(worker.attempts)
+        self._state.moved_workers[worker.peer] = worker
 
     def round_trip(self, worker: Worker, seconds: float) -> None:
         worker.rtt_seconds = seconds
@@ -75,16 +70,10 @@ class Roster:
             self._state.pool.set_rtt(worker.member, seconds)
 
     def succeeded(self, worker: Worker, queue: ShapeQueue, seconds: float) -> None:
-        """On the way of every task: the pool is told once for all that came together."""
         relative = queue.usual.measure(seconds)
         worker.compared += 1
         share = max(_FADING, 1.0 / worker.compared)
         worker.relative_seconds += share * (relative - worker.relative_seconds)
-
-    def measured(self, worker: Worker) -> None:
-        rate = worker.health.success_rate
-        if worker.member is not None and rate is not None:
-            self._state.pool.measure(worker.member, rate, worker.relative_seconds)
 
     def gone(self, worker: Worker) -> None:
         """Its place may be another's soon: nothing of it may stay behind."""

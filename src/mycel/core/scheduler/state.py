@@ -102,11 +102,12 @@ class State:
         """As journalled, of workers that are gone too."""
         self.unsaved_healths: dict[PeerId, WorkerHealth] = {}
         self.algorithms = algorithms
-        self.pool = Pool(settings.selection, algorithms)
-        """All workers that are known, linked or not, indexed for selection."""
+        self._pool = Pool(settings.selection, algorithms)
+        self.moved_workers: dict[PeerId, Worker] = {}
+        """Tasks were sent to them or have ended, and the pool has not been told yet."""
         self.local_workers: set[PeerId] = set()
         """Those of this process, or of this machine."""
-        self.known = KnownWorkers(settings.known_workers_max, self.pool)
+        self.known = KnownWorkers(settings.known_workers_max, self._pool)
         """Workers without a link; none is in both tables."""
         self.linked: dict[PeerId, Worker] = {}
         """Those with a link, roughly the longest unused first."""
@@ -228,6 +229,19 @@ class State:
         return effects
 
     # Look-ups
+
+    @property
+    def pool(self) -> Pool:
+        """All workers that are known, linked or not, indexed for selection.
+
+        Most tasks go out under a lease and ask nobody: what they change is told to the pool
+        only when somebody looks at it.
+        """
+        if self.moved_workers:
+            moved, self.moved_workers = self.moved_workers, {}
+            for worker in moved.values():
+                worker.bring_up_to_date(self._pool)
+        return self._pool
 
     def unix(self, now: float) -> float:
         return now + self.unix_offset

@@ -12,7 +12,7 @@ from typing import Protocol
 from mycel.core.health import WorkerHealth
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
 from mycel.core.jobs import Block, Job, TaskKey
-from mycel.core.matching import Member
+from mycel.core.matching import Member, Pool
 from mycel.core.messages import Outcome, Wanted
 from mycel.core.queue import ShapeQueue
 from mycel.core.resources import Capabilities, Free
@@ -207,6 +207,18 @@ class Worker:
 
     def step(self, step: WorkerStep) -> None:
         self.state = WORKER[self.state, step]
+
+    @property
+    def running(self) -> int:
+        return self.running_for_others + len(self.attempts)
+
+    def bring_up_to_date(self, pool: Pool) -> None:
+        if self.member is None:
+            return
+        pool.set_running(self.member, self.running)
+        rate = self.health.success_rate
+        if rate is not None:
+            pool.measure(self.member, rate, self.relative_seconds)
 
     @property
     def is_healthy(self) -> bool:
