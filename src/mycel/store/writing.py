@@ -1,8 +1,9 @@
 """Turns journal entries into SQL, with the rules of the journal checked in the same statements.
 
 Runs of entries of one type share a statement; many single tasks at once are brought into such
-runs first. A conditional INSERT that a rule stops changes no row, so a run is sound if it changed as many rows as it has entries; only
-when it did not, the offender and its reason are looked for.
+runs first. A conditional INSERT that a rule stops changes no row, so a run is sound if it
+changed as many rows as it has entries; only when it did not, the offender and its reason are
+looked for.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ STATES: Final = ("succeeded", "failed", "cancelled")
 
 IN_THIS_ORDER: Final = (JobOpened, BlockAppended, JobClosed, TaskEnded, JobEnded)
 """Of different jobs these do not concern each other, and of one job they come like this."""
-_RANKS: Final = {kind: rank for rank, kind in enumerate(IN_THIS_ORDER)}
+_RANKS: Final[dict[type[Any], int]] = {kind: rank for rank, kind in enumerate(IN_THIS_ORDER)}
 
 
 class EntryWriter:
