@@ -15,6 +15,7 @@ from mycel.core.jobs import Specification
 from mycel.core.journal import AttemptEnded, TaskEnded
 from mycel.core.resources import Requirements
 from mycel.core.views import JobView, Obstacle, PreviewView, StagePreview, TaskView
+from mycel.core.work import OWN_DRIVERS, Work
 
 encode: Final = msgspec.json.Encoder().encode
 RESULT_TEXT_BYTES_MAX: Final = 64 << 10
@@ -89,6 +90,7 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] | UnsetType = UNSET
     image: str | UnsetType = UNSET
     python: str | UnsetType = UNSET
+    driver: str | UnsetType = UNSET
     arguments: Raw | UnsetType = UNSET
     requirements: RequirementsAnswer
     priority: int
@@ -316,17 +318,7 @@ def _template(specification: Specification, arguments: bytes) -> dict[str, Any]:
         "priority": specification.priority,
         "timeout": work.timeout_seconds,
     }
-    if work.function:
-        fields["python"] = work.function
-    elif work.model:
-        fields["model"] = work.model
-        fields["input"] = Raw(work.input)
-        if work.parameters:
-            fields["parameters"] = Raw(work.parameters)
-    else:
-        fields["command"] = work.command
-        if work.image:
-            fields["image"] = work.image
+    fields |= _what_runs(work)
     if arguments:
         fields["arguments"] = Raw(arguments)
     retry = specification.retry
@@ -342,6 +334,25 @@ def _template(specification: Specification, arguments: bytes) -> dict[str, Any]:
         fields["network"] = True
     if work.bounds.sandbox:
         fields["sandbox"] = work.bounds.sandbox
+    return fields
+
+
+def _what_runs(work: Work) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if work.function:
+        fields["python"] = work.function
+    if work.model:
+        fields["model"] = work.model
+    if work.input:
+        fields["input"] = Raw(work.input)
+    if work.parameters:
+        fields["parameters"] = Raw(work.parameters)
+    if work.command:
+        fields["command"] = work.command
+    if work.image:
+        fields["image"] = work.image
+    if work.driver not in OWN_DRIVERS:
+        fields["driver"] = work.driver
     return fields
 
 

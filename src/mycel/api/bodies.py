@@ -61,7 +61,8 @@ class RetryBody(Body, frozen=True):
 
 
 class TaskBody(Body, frozen=True):
-    """Exactly one of `model`, `command`, `image` with `command`, and `python`."""
+    """Exactly one of `model`, `command`, `image` with `command`, and `python`; or `driver`, which
+    names one that another package brings, and says itself what the others mean to it."""
 
     model: Identifier | None = None
     input: Raw | UnsetType = UNSET
@@ -82,6 +83,7 @@ class TaskBody(Body, frozen=True):
     require_satisfiable: bool = False
     network: bool = False
     sandbox: Literal["required", "auto"] = "auto"
+    driver: Identifier | None = None
 
 
 class OverrideBody(Body, frozen=True):

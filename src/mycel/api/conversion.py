@@ -14,7 +14,7 @@ from mycel.core.derivation import BATCH_TASKS_MAX
 from mycel.core.identifiers import JobId, is_job_id
 from mycel.core.jobs import Specification
 from mycel.core.resources import GpuRequirement, Pairs, Requirements
-from mycel.core.work import NO_BOUNDS, Bounds, Retry, Work
+from mycel.core.work import NO_BOUNDS, OWN_DRIVERS, Bounds, Retry, Work
 
 from .bodies import (
     BatchBody,
@@ -35,6 +35,12 @@ _MODEL_PROFILE: Final = Requirements()
 """Of a model task, whose requirements only filter: the model's own slots are reserved."""
 _NO_RETRY: Final = Retry()
 _COLLECTIONS: Final = (b"[", b"{")
+_KINDS: Final = {
+    "process": "command",
+    "python": "python",
+    "container": "image and command",
+    "model": "model and input",
+}
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -100,6 +106,8 @@ def _deadline(given: float | str, path: str) -> float:
 
 def _work(body: TaskBody, path: str) -> Work:
     env = _environment(body, path) if body.env else ()
+    if body.driver is not None:
+        return _foreign_work(body, env, path)
     kinds = [
         kind
         for kind, there in (
@@ -136,6 +144,29 @@ def _work(body: TaskBody, path: str) -> Work:
         "process" if body.image is None else "container",
         command=_command(body.command, f"{path}.command"),
         image=body.image or "",
+        env=env,
+        timeout_seconds=body.timeout,
+    )
+
+
+def _foreign_work(body: TaskBody, env: Pairs, path: str) -> Work:
+    """Of a driver that another package brings: what the fields mean is its own affair."""
+    assert body.driver is not None
+    if body.driver in OWN_DRIVERS:
+        raise unprocessable(
+            f"{body.driver} is no driver of another package: leave driver out, and give "
+            f"{_KINDS[body.driver]}",
+            f"{path}.driver",
+        )
+    if body.model is not None:
+        raise unprocessable("model belongs to model tasks, not to a driver's", f"{path}.model")
+    return Work(
+        body.driver,
+        command=() if body.command is None else _command(body.command, f"{path}.command"),
+        function=body.python or "",
+        image=body.image or "",
+        input=b"" if body.input is UNSET else _raw(body.input),
+        parameters=b"" if body.parameters is UNSET else _raw(body.parameters),
         env=env,
         timeout_seconds=body.timeout,
     )

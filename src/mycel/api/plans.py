@@ -215,7 +215,7 @@ class _Planner:
     def _for_parameters(self, names: list[str], way: str) -> TaskBody:
         """The task, fit to take these parameters."""
         task, path = self._task, f"{self._path}.task"
-        if task.arguments is not UNSET and task.python is None:
+        if task.arguments is not UNSET and task.python is None and task.driver is None:
             raise unprocessable(
                 f"with {way}, a command takes its parameters as ${{name}}, not in arguments",
                 f"{path}.arguments",

@@ -21,7 +21,7 @@ from .errors import JobFileError
 FILE_BYTES_MAX: Final = 256 << 20
 INPUT_TEXT_BYTES_MAX: Final = 1 << 20
 INPUTS_MAX: Final = 1_000_000
-TASK_KINDS: Final = ("command", "python", "model", "image")
+TASK_KINDS: Final = ("command", "python", "model", "image", "driver")
 _TOML_PLACE: Final = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
 
 Keys = tuple[str, ...]

@@ -44,6 +44,7 @@ class Task(msgspec.Struct):
     command: list[str] | None = None
     image: str | None = None
     python: str | None = None
+    driver: str | None = None
     arguments: Any = None
     requirements: dict[str, Any] = {}
     network: bool = False

@@ -23,6 +23,7 @@ from .settings import (
     BindAddress,
     ByteSize,
     Configuration,
+    DriverName,
     Multiaddr,
     Sections,
     read_special,
@@ -30,7 +31,7 @@ from .settings import (
 
 VARIABLE_PREFIX: Final = "MYCEL_"
 _AT_LINE: Final = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
-_TEXT_TYPES: Final = (str, ByteSize, BindAddress, Multiaddr, AlgorithmName)
+_TEXT_TYPES: Final = (str, ByteSize, BindAddress, Multiaddr, AlgorithmName, DriverName)
 
 Keys = tuple[str, ...]
 Where = Callable[[Keys], str]

@@ -50,6 +50,12 @@ class AlgorithmName(str):
     __slots__ = ()
 
 
+class DriverName(str):
+    """One of ours, or one that is installed beside us."""
+
+    __slots__ = ()
+
+
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
@@ -148,6 +154,8 @@ class Worker(_Section, frozen=True):
     price: Amount = 0.0
     """What it asks for one task, in whatever unit the swarm has agreed on."""
     accept: Accept = Accept()
+    drivers: tuple[DriverName, ...] | None = None
+    """How it runs tasks. Unset: in all ways that work here, those of other packages too."""
 
 
 class Api(_Section, frozen=True):
@@ -249,7 +257,23 @@ def read_special(kind: type[Any], value: object) -> Any:
         return _multiaddr(value)
     if kind is AlgorithmName:
         return _algorithm(value)
+    if kind is DriverName:
+        return _driver(value)
     raise NotImplementedError(f"no way to read {kind}")
+
+
+def _driver(text: str) -> DriverName:
+    known = ("process", "python", "container", "model")
+    if text not in known:
+        from mycel.drivers import DRIVERS_GROUP, installed_drivers
+
+        if text not in installed_drivers():
+            quoted = ", ".join(f'"{name}"' for name in (*known, *installed_drivers()))
+            raise ValueError(
+                f'expected {quoted}, or the name of an entry point in "{DRIVERS_GROUP}", '
+                f"got {text!r}"
+            )
+    return DriverName(text)
 
 
 def _algorithm(text: str) -> AlgorithmName:

@@ -10,6 +10,8 @@ from .identifiers import AttemptId
 from .resources import Booking, Pairs, Requirements
 
 DEFAULT_USER = "owner"
+OWN_DRIVERS = ("process", "python", "container", "model")
+"""Tasks name no other: what they have says which of them they need."""
 
 
 class Bounds(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -32,7 +34,8 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the tasks of one job have in common: everything but their arguments.
 
     `driver` says which of the other fields count: `process` runs `command`, `python` calls
-    `function`, `container` runs `command` in `image`, `model` gives `input` to `model`.
+    `function`, `container` runs `command` in `image`, `model` gives `input` to `model`. To a
+    driver that another package brings they mean what it says.
     """
 
     driver: str

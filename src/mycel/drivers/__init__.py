@@ -1,24 +1,32 @@
 """Drivers by name. The rest of Mycel asks here, and knows none of them itself.
 
 Each is imported only when it is asked for: the spawn helper, which is forked first of all,
-shall not carry them all. Drivers from other packages will be added to this table by entry
-points of the group `mycel.drivers`.
+shall not carry them all. Other packages bring further drivers as entry points:
+
+    [project.entry-points."mycel.drivers"]
+    shout = "my_package:Shout"
+
+where `Shout(context)` makes a `Driver` of that name; see `docs/guides/drivers.md`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from .interface import OUTPUT_BYTES_MAX
+from .interface import GRACE_SECONDS, OUTPUT_BYTES_MAX
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from .helper_client import Helper
     from .interface import Driver, DriverListener
     from .model import ServedModel
+
+DRIVERS_GROUP: Final = "mycel.drivers"
 
 
 class DriverContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,29 +36,39 @@ class DriverContext(msgspec.Struct, frozen=True, kw_only=True):
     listener: DriverListener
     root: Path
     """A folder for all drivers; each has one of its own name in it."""
-    grace_seconds: float = 5.0
+    grace_seconds: float = GRACE_SECONDS
     """From SIGTERM to SIGKILL."""
     output_bytes_max: int = OUTPUT_BYTES_MAX
     models: tuple[ServedModel, ...] = ()
 
 
-class UnknownDriver(Exception):
+class DriverFault(Exception):
+    """The worker's owner has to mend the configuration or the installed packages."""
+
+
+class UnknownDriver(DriverFault):
     """The configuration names a driver that is not installed."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"unknown driver {name!r}: there are {', '.join(sorted(FACTORIES))}")
+        known = ", ".join(sorted({*FACTORIES, *installed_drivers()}))
+        super().__init__(f"unknown driver {name!r}: there are {known}")
+
+
+class BrokenDriver(DriverFault):
+    """A package promises a driver and does not bring it."""
+
+    def __init__(self, name: str, entry_point: EntryPoint, reason: object) -> None:
+        super().__init__(
+            f"the driver {name!r} ({entry_point.value}, entry point group {DRIVERS_GROUP}) cannot "
+            f"be loaded: {reason}; mend or uninstall its package, or leave it out of [worker] "
+            "drivers"
+        )
 
 
 def _process(context: DriverContext) -> Driver:
     from .process import ProcessDriver
 
-    return ProcessDriver(
-        context.helper,
-        context.listener,
-        context.root / "process",
-        grace_seconds=context.grace_seconds,
-        output_bytes_max=context.output_bytes_max,
-    )
+    return ProcessDriver(context)
 
 
 def _python(context: DriverContext) -> Driver:
@@ -72,15 +90,41 @@ def _model(context: DriverContext) -> Driver:
     return ModelDriver(context.listener, list(context.models))
 
 
-FACTORIES: dict[str, Callable[[DriverContext], Driver]] = {
+FACTORIES: Final[dict[str, Callable[[DriverContext], Driver]]] = {
     "process": _process,
     "python": _python,
     "model": _model,
 }
 
 
+def installed_drivers() -> dict[str, EntryPoint]:
+    """Those of other packages; nobody takes the name of one of ours."""
+    from importlib.metadata import entry_points
+
+    found = {one.name: one for one in entry_points(group=DRIVERS_GROUP)}
+    return {name: one for name, one in found.items() if name not in FACTORIES}
+
+
+def offered_drivers(wanted: tuple[str, ...] | None, *, serves_models: bool) -> tuple[str, ...]:
+    """Those that were asked for; else all that there are, `model` only with models."""
+    if wanted is not None:
+        return tuple(dict.fromkeys(wanted))
+    ours = [name for name in FACTORIES if name != "model" or serves_models]
+    return (*ours, *sorted(installed_drivers()))
+
+
 def create_driver(name: str, context: DriverContext) -> Driver:
+    """Raises `DriverFault`."""
     factory = FACTORIES.get(name)
-    if factory is None:
+    if factory is not None:
+        return factory(context)
+    entry_point = installed_drivers().get(name)
+    if entry_point is None:
         raise UnknownDriver(name)
-    return factory(context)
+    try:
+        driver: Driver = entry_point.load()(context)
+    except Exception as error:
+        raise BrokenDriver(name, entry_point, f"{type(error).__name__}: {error}") from error
+    if getattr(driver, "name", None) != name:
+        raise BrokenDriver(name, entry_point, f"it has made {driver!r}, which has another name")
+    return driver

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from .helper import HelperEnd
-from .helper_messages import FrameReader, InterpreterEnded, Report, Request, framed
+from .helper_messages import Configure, FrameReader, InterpreterEnded, Report, Request, framed
 
 RECEIVE_BYTES: Final = 1 << 20
 
@@ -23,9 +23,10 @@ _Piece = tuple[bytes, tuple[int, ...]]
 class Helper:
     """Sends requests, together if they come in one turn of the loop, and hands reports on.
 
-    `on_processes` and `on_interpreter_ended` belong to the drivers of those names. When the
-    helper is lost, which is no normal case, everybody in `on_lost` is told, once: whoever
-    assembles the worker should end it then, because a helper can only be forked at the start.
+    Everybody in `on_processes` sees every report, and takes its own from it;
+    `on_interpreter_ended` belongs to the driver of interpreters. When the helper is lost, which
+    is no normal case, everybody in `on_lost` is told, once: whoever assembles the worker should
+    end it then, because a helper can only be forked at the start.
     """
 
     def __init__(self, end: HelperEnd) -> None:
@@ -43,7 +44,8 @@ class Helper:
         self._gone = asyncio.Event()
         self._all_sent = asyncio.Event()
         self._all_sent.set()
-        self.on_processes: Callable[[Report], None] | None = None
+        self.is_configured = False
+        self.on_processes: list[Callable[[Report], None]] = []
         self.on_interpreter_ended: Callable[[InterpreterEnded], None] | None = None
         self.on_lost: list[Callable[[], None]] = []
         self._loop.add_reader(self._socket, self._readable)
@@ -55,6 +57,12 @@ class Helper:
     @property
     def process_id(self) -> int:
         return self._process_id
+
+    def configure(self, configuration: Configure) -> None:
+        """Once, before the first process: all drivers of commands share it."""
+        assert not self.is_configured
+        self.is_configured = True
+        self.post(configuration)
 
     def post(self, request: Request) -> None:
         if not self._requests:
@@ -134,8 +142,8 @@ class Helper:
             self._hand_on(self._decoder.decode(frame))
 
     def _hand_on(self, report: Report) -> None:
-        if self.on_processes is not None:
-            self.on_processes(report)
+        for callback in self.on_processes:
+            callback(report)
         if self.on_interpreter_ended is not None:
             for ended in report.ended:
                 self.on_interpreter_ended(ended)

@@ -34,6 +34,8 @@ from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.work import Run
 
 LONG_SECONDS: Final = 0.05
+GRACE_SECONDS: Final = 5.0
+"""From SIGTERM to SIGKILL."""
 OUTPUT_BYTES_MAX: Final = 10 << 20
 """Kept of each output stream: the first half and the last half of this."""
 VALUE_BYTES_MAX: Final = 64 << 20

@@ -21,16 +21,16 @@ from typing import Final
 
 from mycel.core.identifiers import AttemptId, LaneId
 
+from .commands import HELPER_LOST
 from .environment import inherited_environment
 from .helper_client import Helper
 from .helper_lanes import describe_exit
 from .helper_messages import InterpreterEnded
-from .interface import DriverListener, Finished, FinishedState, Run
+from .interface import GRACE_SECONDS, DriverListener, Finished, FinishedState, Run
 from .interpreter_link import InterpreterLink, Key, News
 from .interpreter_pool import InterpreterPool, PoolLimits
 from .interpreter_records import clock
 from .leftovers import kill_abandoned, remove_leftovers
-from .process import GRACE_SECONDS, HELPER_LOST
 
 ANSWER_SECONDS: Final = 0.25
 """Who has not agreed to be killed after this long holds the interpreter lock."""

@@ -20,8 +20,6 @@ from .program import Options, Program, RoleFault, run
 if TYPE_CHECKING:
     from .working import WorkerNode
 
-DRIVERS: Final = ("process", "python")
-"""Of every worker; `model` joins them where models are served."""
 OUTPUT_BYTES_MAX: Final = 6 << 20
 """Of each output stream: both, and the value, have to fit into one frame of the work stream."""
 
@@ -44,7 +42,7 @@ async def serve(
     from mycel.core.worker.authority import AcceptRules
     from mycel.discovery.peerbook import PeerBook
     from mycel.discovery.publishing import Publishing
-    from mycel.drivers import DriverContext, create_driver
+    from mycel.drivers import DriverContext, DriverFault, create_driver, offered_drivers
     from mycel.drivers.helper_client import Helper
     from mycel.node.clock import LoopClock
     from mycel.store.spool import Spool
@@ -57,7 +55,8 @@ async def serve(
     configuration = program.configuration
     clock = LoopClock(asyncio.get_running_loop())
     name = configuration.worker.name or program.options.name or platform.node()
-    names = (*DRIVERS, *(("model",) if configuration.worker.models else ()))
+    worker = configuration.worker
+    names = offered_drivers(worker.drivers, serves_models=bool(worker.models))
     lease_seconds = configuration.scheduler.lease_seconds
     machine = WorkerMachine(
         WorkerSettings(lease_seconds=lease_seconds),
@@ -103,7 +102,10 @@ async def serve(
         output_bytes_max=OUTPUT_BYTES_MAX,
         models=served_models(configuration.worker.models),
     )
-    drivers = [create_driver(driver, context) for driver in names]
+    try:
+        drivers = [create_driver(driver, context) for driver in names]
+    except DriverFault as fault:
+        raise RoleFault(str(fault)) from fault
     swarm = await program.start_swarm(node)
     try:
         node.start(swarm, drivers)

@@ -1,40 +1,66 @@
-"""A stage for each driver, so that one suite can test them all.
+"""A stage on which a driver is shown to keep its promises, see `conformance`.
 
-A stage makes runs that are quick, slow, failing or crashing in its driver's own terms, records
-what the listener is told, and waits for conditions: in real time for real processes, by
-moving the clock for the in-memory driver.
+A stage has a real spawn helper and a folder, makes runs in the terms of its driver, records
+what the listener is told, and waits for conditions, never for a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import itertools
 import json
-import random
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from mycel.core.identifiers import AttemptId, LaneId
-from mycel.core.work import Work
-from mycel.drivers.helper import start_helper
-from mycel.drivers.helper_client import Helper
-from mycel.drivers.interface import Driver, Finished, Run
-from mycel.drivers.interpreter_pool import PoolLimits
-from mycel.drivers.memory import MemoryDriver
-from mycel.drivers.process import ProcessDriver
-from mycel.drivers.python import PythonDriver
+from mycel.core.work import Run, Work
 
-DEADLINE_SECONDS = 30.0
-LANE = LaneId(1)
-OTHER_LANE = LaneId(2)
-JOB = "01hzzzzzzzzzzzzzzzzzzzzzzz"
-KINDS = ("process", "python", "memory")
+from . import DriverContext
+from .helper import start_helper
+from .helper_client import Helper
+from .interface import Driver, Finished
+
+DEADLINE_SECONDS: Final = 30.0
+GRACE_SECONDS: Final = 0.3
+LANE: Final = LaneId(1)
+OTHER_LANE: Final = LaneId(2)
+JOB: Final = "01hzzzzzzzzzzzzzzzzzzzzzzz"
 
 _attempts = itertools.count((1 << 40) + 1)
+
+
+class Subject:
+    """A driver under test: how it is made, and tasks of four kinds in its own terms."""
+
+    name: str
+
+    def create(self, context: DriverContext) -> Driver:
+        raise NotImplementedError
+
+    def quick(self) -> Work:
+        """Succeeds at once."""
+        raise NotImplementedError
+
+    def slow(self) -> Work:
+        """Does not end by itself."""
+        raise NotImplementedError
+
+    def failing(self) -> Work:
+        """Fails by its own fault."""
+        raise NotImplementedError
+
+    def crashing(self) -> Work:
+        """Dies of a signal, or of whatever is worst."""
+        return self.failing()
+
+    def step(self) -> bool:
+        """For a driver in virtual time: lets the next thing happen; False if there is none."""
+        raise NotImplementedError
 
 
 class Recorder:
@@ -73,34 +99,21 @@ class Recorder:
         self.news.set()
 
 
-class Clock:
-    def __init__(self) -> None:
-        self._now = 0.0
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = itertools.count()
-
-    def now(self) -> float:
-        return self._now
-
-    def call_at(self, when: float, callback: Callable[[], None]) -> None:
-        heapq.heappush(self._due, (when, next(self._numbers), callback))
-
-    def step(self) -> bool:
-        if not self._due:
-            return False
-        self._now, _, callback = heapq.heappop(self._due)
-        callback()
-        return True
-
-
 class Stage:
-    def __init__(self, kind: str, driver: Driver, recorder: Recorder, folder: Path) -> None:
-        self.kind = kind
+    def __init__(
+        self,
+        subject: Subject,
+        driver: Driver,
+        recorder: Recorder,
+        folder: Path,
+        helper: Helper | None = None,
+    ) -> None:
+        self.subject = subject
         self.driver = driver
         self.recorder = recorder
         self.folder = folder
+        self.helper = helper
         self.submitted: list[AttemptId] = []
-        self.clock: Clock | None = None
         self._seen = 0
         """How much of what came back has been dealt with."""
 
@@ -108,40 +121,35 @@ class Stage:
         self,
         command: tuple[str, ...] = (),
         *,
-        function: str = "",
         arguments: Any = None,
-        env: tuple[tuple[str, str], ...] = (),
         timeout: float | None = None,
         user: str = "owner",
         number: int = 1,
         folder: str = "",
+        **work: Any,
     ) -> Run:
-        attempt = AttemptId(next(_attempts))
-        work = Work(
-            driver=self.kind,
-            command=command,
-            function=function,
-            env=env,
-            timeout_seconds=timeout,
-        )
+        """A run of a task that has these fields of `Work`."""
+        made = Work(self.subject.name, command=command, timeout_seconds=timeout, **work)
         raw = b"" if arguments is None else json.dumps(arguments).encode()
-        return Run(attempt, f"{JOB}.{attempt & 0xFFFF}", JOB, number, user, work, raw, folder)
+        run = self.run_of(made)
+        return msgspec.structs.replace(run, arguments=raw, user=user, number=number, folder=folder)
+
+    def run_of(self, work: Work) -> Run:
+        attempt = AttemptId(next(_attempts))
+        return Run(attempt, f"{JOB}.{attempt & 0xFFFF}", JOB, 1, "owner", work, b"")
 
     def quick(self) -> Run:
-        return self.run(("true",), function="time:time")
+        return self.run_of(self.subject.quick())
 
     def slow(self, timeout: float | None = None) -> Run:
-        if self.kind == "python":
-            return self.run(function="time:sleep", arguments=[1000], timeout=timeout)
-        return self.run(("sleep", "1000"), timeout=timeout)
+        work = msgspec.structs.replace(self.subject.slow(), timeout_seconds=timeout)
+        return self.run_of(work)
 
     def failing(self) -> Run:
-        if self.kind == "python":
-            return self.run(function="math:sqrt", arguments=[-1])
-        return self.run(("false",))
+        return self.run_of(self.subject.failing())
 
     def crashing(self) -> Run:
-        return self.run(("sh", "-c", "kill -SEGV $$"), function="os:abort")
+        return self.run_of(self.subject.crashing())
 
     def submit(self, *runs: Run, lane: LaneId = LANE) -> None:
         self.submitted += [run.attempt for run in runs]
@@ -150,8 +158,8 @@ class Stage:
     async def until(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not condition():
-            if self.clock is not None:
-                assert self.clock.step(), "nothing is left to happen"
+            if self.helper is None:
+                assert self.subject.step(), "nothing is left to happen"
                 continue
             left = deadline - time.monotonic()
             assert left > 0, f"still waiting after {DEADLINE_SECONDS} s: {self.recorder.ends}"
@@ -193,51 +201,29 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage_of(kind: str, folder: Path, **options: Any) -> AsyncIterator[Stage]:
-    """Opens a driver; at the end closes it, and checks what must be true of every test."""
+async def staged(subject: Subject, folder: Path, *, virtual: bool = False) -> AsyncIterator[Stage]:
+    """Opens a driver; at the end closes it, and checks what must be true of every scenario.
+
+    A `virtual` driver has no processes and no helper: its subject makes things happen."""
     recorder = Recorder()
-    if kind == "memory":
-        stage = _memory_stage(recorder, folder)
+    root = folder / "root"
+    helper = None if virtual else Helper(start_helper())
+    context = DriverContext(
+        helper=helper,  # type: ignore[arg-type]  # none for a driver that starts nothing
+        listener=recorder,
+        root=root,
+        grace_seconds=GRACE_SECONDS,
+    )
+    try:
+        stage = Stage(subject, subject.create(context), recorder, folder, helper)
         yield stage
-        await stage.driver.close()
-    else:
-        helper = Helper(start_helper())
-        try:
-            stage = Stage(
-                kind, _real_driver(kind, helper, recorder, folder, options), recorder, folder
-            )
-            yield stage
-            await asyncio.wait_for(stage.driver.close(), DEADLINE_SECONDS)
-        finally:
+        await asyncio.wait_for(stage.driver.close(), DEADLINE_SECONDS)
+    finally:
+        if helper is not None:
             await helper.close()
-        assert list((folder / "root").iterdir()) == [], "working folders are left"
+    left = [path for path in root.glob("*/*") if path.name.startswith(("lane-", "interpreter-"))]
+    assert not left, f"working folders are left: {left}"
     assert sorted(recorder.order) == sorted(stage.submitted), "each ends exactly once"
-
-
-def _real_driver(
-    kind: str, helper: Helper, recorder: Recorder, folder: Path, options: dict[str, Any]
-) -> Driver:
-    options.setdefault("grace_seconds", 0.3)
-    if kind == "process":
-        return ProcessDriver(helper, recorder, folder / "root", **options)
-    limits = {name: options.pop(name) for name in PoolLimits.__struct_fields__ if name in options}
-    return PythonDriver(helper, recorder, folder / "root", limits=PoolLimits(**limits), **options)
-
-
-def _memory_stage(recorder: Recorder, folder: Path) -> Stage:
-    clock = Clock()
-
-    def duration(run: Run) -> float:
-        return 1000.0 if run.work.command[0] == "sleep" else 0.001
-
-    def outcome(run: Run) -> Finished:
-        good = run.work.command[0] == "true"
-        return Finished(run.attempt, "succeeded" if good else "failed", error="" if good else "no")
-
-    driver = MemoryDriver(clock, recorder, random.Random(1), duration, outcome)
-    stage = Stage("memory", driver, recorder, folder)
-    stage.clock = clock
-    return stage
 
 
 def is_gone(process_id: int) -> bool:

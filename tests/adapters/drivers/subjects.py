@@ -1,0 +1,163 @@
+"""Our own drivers as subjects of the conformance suite, and functions for `python` to call."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mycel.core.work import Run, Work
+from mycel.drivers import DriverContext
+from mycel.drivers.conformance import Stage, Subject
+from mycel.drivers.interface import Driver, Finished
+from mycel.drivers.interpreter_pool import PoolLimits
+from mycel.drivers.memory import MemoryDriver
+from mycel.drivers.process import ProcessDriver
+from mycel.drivers.python import PythonDriver
+
+MODULE = """
+import os, sys, time, subprocess, pathlib
+def value(x): return x
+def boom(text): raise ValueError(text)
+def say(text):
+    print(text)
+    print(text.upper(), file=sys.stderr)
+def leave(code): sys.exit(code)
+def vanish(code): os._exit(code)
+def a_set(): return {1, 2}
+def not_a_number(): return float("nan")
+def big(size): return "x" * size
+def where(): return [os.getcwd(), os.environ["MYCEL_WORKDIR"], sorted(os.listdir())]
+def litter():
+    open("file", "w").close(); os.mkdir("folder"); open("folder/file", "w").close()
+def wander(): os.chdir("/")
+def settle(): time.sleep(0.2)
+def surroundings(*names): return {name: os.environ.get(name) for name in names}
+def process_id(): return os.getpid()
+def first_place(): return [sys.path[0] == os.environ["MYCEL_WORKDIR"], sys.argv, list(sys.modules)]
+def with_grandchild(note):
+    child = subprocess.Popen(["sleep", "1000"])
+    pathlib.Path(note).write_text(f"{os.getpid()} {child.pid}")
+    child.wait()
+def forked():
+    os.fork()
+    return "back"
+def hog():
+    sum(range(10**12))
+not_callable = {}
+"""
+
+
+class Processes(Subject):
+    name = "process"
+
+    def __init__(self, **changes: Any) -> None:
+        self._changes = changes
+
+    def create(self, context: DriverContext) -> Driver:
+        return ProcessDriver(msgspec.structs.replace(context, **self._changes))
+
+    def quick(self) -> Work:
+        return Work("process", command=("true",))
+
+    def slow(self) -> Work:
+        return Work("process", command=("sleep", "1000"))
+
+    def failing(self) -> Work:
+        return Work("process", command=("false",))
+
+    def crashing(self) -> Work:
+        return Work("process", command=("sh", "-c", "kill -SEGV $$"))
+
+
+class Functions(Subject):
+    name = "python"
+
+    def __init__(self, **options: Any) -> None:
+        names = PoolLimits.__struct_fields__
+        self._limits = PoolLimits(**{name: options.pop(name) for name in names if name in options})
+        self._options = options
+
+    def create(self, context: DriverContext) -> Driver:
+        options = {"grace_seconds": context.grace_seconds, **self._options}
+        root = context.root / "python"
+        return PythonDriver(context.helper, context.listener, root, limits=self._limits, **options)
+
+    def quick(self) -> Work:
+        return Work("python", function="time:time")
+
+    def slow(self) -> Work:
+        return Work("python", function="signal:pause")
+
+    def failing(self) -> Work:
+        return Work("python", function="random:choices")
+
+    def crashing(self) -> Work:
+        return Work("python", function="os:abort")
+
+
+class VirtualClock:
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+
+    def now(self) -> float:
+        return self._now
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (when, next(self._numbers), callback))
+
+    def step(self) -> bool:
+        if not self._due:
+            return False
+        self._now, _, callback = heapq.heappop(self._due)
+        callback()
+        return True
+
+
+class InMemory(Processes):
+    """The driver of the simulated worker: it knows the same commands."""
+
+    name = "memory"
+
+    def __init__(self, **_options: Any) -> None:
+        self._clock = VirtualClock()
+
+    def create(self, context: DriverContext) -> Driver:
+        def duration(run: Run) -> float:
+            return 1000.0 if run.work.command[0] == "sleep" else 0.001
+
+        def outcome(run: Run) -> Finished:
+            good = run.work.command[0] == "true"
+            error = "" if good else "no"
+            return Finished(run.attempt, "succeeded" if good else "failed", error=error)
+
+        return MemoryDriver(self._clock, context.listener, random.Random(1), duration, outcome)
+
+    def step(self) -> bool:
+        return self._clock.step()
+
+
+SUBJECTS: dict[str, type[Subject]] = {
+    "process": Processes,
+    "python": Functions,
+    "memory": InMemory,
+}
+
+
+def write_module(folder: Path) -> None:
+    (folder / "modules").mkdir()
+    (folder / "modules" / "deeds.py").write_text(MODULE)
+
+
+def deed(stage: Stage, name: str, *arguments: Any, **options: Any) -> Run:
+    """A call of a function in the module above."""
+    env = (("PYTHONPATH", str(stage.folder / "modules")), *options.pop("env", ()))
+    function = f"deeds:{name}"
+    return stage.run(function=function, arguments=list(arguments), env=env, **options)

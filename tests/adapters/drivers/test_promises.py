@@ -1,0 +1,48 @@
+"""What every driver promises, of each of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mycel.drivers.conformance import PROMISES, Promise, Stage, keep, named
+from mycel.drivers.conformance_stage import LANE, OTHER_LANE, staged
+
+from .conftest import Play
+from .subjects import SUBJECTS, InMemory
+
+
+@pytest.mark.parametrize("kind", SUBJECTS)
+@pytest.mark.parametrize("promise", PROMISES, ids=named)
+def test_promises(promise: Promise, kind: str, tmp_path: Path) -> None:
+    keep(promise, SUBJECTS[kind](), tmp_path, virtual=kind == "memory")
+
+
+@pytest.mark.parametrize("kind", SUBJECTS)
+def test_a_thousand_quick_ones_through_two_lanes(kind: str, play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        for _ in range(9):
+            stage.submit(*(stage.quick() for _ in range(50)), lane=LANE)
+            stage.submit(*(stage.quick() for _ in range(50)), lane=OTHER_LANE)
+        ends = await stage.results_of(*(stage.quick() for _ in range(100)))
+        await stage.all_ended()
+        assert {end.state for end in ends} == {"succeeded"}
+        assert {end.state for end in stage.recorder.ends.values()} == {"succeeded"}
+
+    play(kind, scenario)
+
+
+def test_a_dead_worker_is_silent(tmp_path: Path) -> None:
+    async def run() -> None:
+        subject = InMemory()
+        async with staged(subject, tmp_path, virtual=True) as stage:
+            stage.submit(stage.quick(), stage.slow())
+            stage.driver.die()  # type: ignore[attr-defined]
+            while subject.step():
+                pass
+            assert not stage.recorder.order
+            stage.submitted.clear()
+
+    asyncio.run(run())
