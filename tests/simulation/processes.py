@@ -20,10 +20,10 @@ from mycel.core.identifiers import (
 )
 from mycel.core.invariants import check_scheduler, check_worker
 from mycel.core.journal import Entry, Restored
-from mycel.core.resources import Capabilities
+from mycel.core.resources import Capabilities, ServedModel
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import RetrySettings, SchedulerSettings, WorkerSettings
-from mycel.core.work import Run
+from mycel.core.work import Run, reserved
 from mycel.core.worker import WorkerMachine
 from mycel.discovery.publishing import Publishing
 from mycel.discovery.ways import Ways
@@ -43,6 +43,7 @@ from .history import Execution, History
 from .time import ProcessClock, VirtualClock
 
 SWARM = "simulated"
+MODEL = "parrot"
 AT_ONCE_SHARE = 0.3
 """Of the commits: on the loop's own thread, as a quick disk allows."""
 BOTH_WAYS = Ways()
@@ -270,8 +271,9 @@ class WorkerProcess(Process):
             inline_bytes_max=INLINE_BYTES_MAX,
         )
         self.capabilities = Capabilities(
-            cpu_cores=cores, memory=1 << 33, drivers=("process", "python")
+            cpu_cores=cores, memory=1 << 33, drivers=("process", "python", "model")
         )
+        self.serves: tuple[ServedModel, ...] = ()
 
     def boot(self) -> None:
         self.life += 1
@@ -293,11 +295,18 @@ class WorkerProcess(Process):
         )
         self.drivers = [
             MemoryDriver(self.clock, self, self.random, self._begin, self._outcome, name=name)
-            for name in ("process", "python")
+            for name in ("process", "python", "model")
         ]
         self._running: dict[int, Execution] = {}
         self._ends: dict[int, str] = {}
         self.node.start(self.enter(self.node, "worker"), list(self.drivers))
+        self.node.serve(self.serves)
+
+    def serve(self, slots: int) -> None:
+        """One model with so many slots; none without any."""
+        self.serves = (ServedModel(MODEL, slots=slots),) if slots else ()
+        if self.is_running:
+            self.clock.call_at(self.clock.now(), lambda: self.node.serve(self.serves))
 
     def kill(self) -> None:
         for driver in self.drivers:
@@ -338,7 +347,7 @@ class WorkerProcess(Process):
             task=found,
             attempt=held.id,
             lease=held.grant.id,
-            cores=held.grant.shape.requirements.cpu_cores,
+            cores=reserved(held.grant.shape).cpu_cores,
             started_at=self.world.now(),
             while_waking=self.world.now() - self.thawed_at < 0.001,
             handed=handed,

@@ -26,7 +26,7 @@ from mycel.swarm.memory import Faults, MemoryNetwork
 
 from .graphs import GraphClient, draw_graph
 from .history import History, Seen
-from .processes import GatewayProcess, Process, SchedulerProcess, WorkerProcess
+from .processes import MODEL, GatewayProcess, Process, SchedulerProcess, WorkerProcess
 from .time import EPOCH, VirtualClock
 
 TROUBLE_SECONDS = 60.0
@@ -61,6 +61,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """One that holds attempts which have not started, for longer than a lease."""
     break_link: float = 0.15
     kill_gateway: float = 0.01
+    change_models: float = 0.1
+    """A worker gains its model, loses it, or has other slots for it."""
     down_seconds_max: float = 6.0
     frozen_seconds_max: float = 45.0
     """Longer than an idle worker may be silent before it counts as dead."""
@@ -164,6 +166,7 @@ class World:
             (trouble.freeze_loaded_worker, self._freeze_loaded),
             (trouble.break_link, self._break),
             (trouble.kill_gateway, lambda: self._kill(self.gateway)),
+            (trouble.change_models, self._change_models),
         ]
         for rate, act in rates:
             when = begin + self.random.expovariate(rate)
@@ -210,6 +213,9 @@ class World:
     def _break(self) -> None:
         self.network.break_connection(self._any_scheduler().peer, self._any_worker().peer)
 
+    def _change_models(self) -> None:
+        self._any_worker().serve(self.random.choice((0, 1, 2, 3)))
+
     def _mend(self) -> None:
         self.network.faults = msgspec.structs.replace(
             self.network.faults, delay_seconds_max=0.01, break_per_frame=0.0, stall_seconds_max=0.0
@@ -217,6 +223,8 @@ class World:
         for process in self.processes:
             process.thaw()
             self._start(process)
+        for worker in self.workers:
+            worker.serve(2)
 
     # Clients
 
@@ -289,10 +297,10 @@ class World:
         if ends is POISON:
             count = random.choice((1, 2))
         self._typical[job_id] = Typical(seconds, ends)
-        driver = random.choice(("process", "python"))
+        driver = random.choice(("process", "python", "model"))
         timeout = random.choice((None, None, 1.2 * seconds))
         specification = Specification(
-            work=Work(driver=driver, command=("true",), timeout_seconds=timeout),
+            work=_work(driver, timeout),
             retry=Retry(on_error=random.random() < 0.5),
             requirements=Requirements(cpu_cores=float(random.choice((0.5, 1, 1, 2)))),
             priority=random.choice((0, 0, 5)),
@@ -420,6 +428,12 @@ class World:
             for worker in self.workers
             for record in worker.machine.schedulers.values()
         )
+
+
+def _work(driver: str, timeout: float | None) -> Work:
+    if driver == "model":
+        return Work(driver, model=MODEL, timeout_seconds=timeout)
+    return Work(driver, command=("true",), timeout_seconds=timeout)
 
 
 def _arguments(count: int) -> bytes:

@@ -46,6 +46,7 @@ KINDS: Final = (
     "task.failed",
     "task.cancelled",
     "worker.joined",
+    "worker.described",
     "worker.silent",
     "worker.heard",
     "worker.away",

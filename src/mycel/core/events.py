@@ -13,7 +13,7 @@ from .identifiers import AttemptId, JobId, LaneId, PeerId, RequestId
 from .jobs import Specification
 from .journal import Restored
 from .messages import ControlMessage, Outcome, WorkMessage
-from .resources import Capabilities
+from .resources import Capabilities, ServedModel
 from .settings import SchedulerSettings
 
 
@@ -284,6 +284,12 @@ class Reachable(Event, frozen=True):
     """Where others can dial this worker, from now on."""
 
     addresses: tuple[str, ...]
+
+
+class Serving(Event, frozen=True):
+    """The models that this worker serves from now on: all of them."""
+
+    models: tuple[ServedModel, ...]
 
 
 class Revoked(Event, frozen=True):

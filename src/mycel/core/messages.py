@@ -111,6 +111,13 @@ class Register(Message, frozen=True, tag="register"):
     """How it has heard of this scheduler: by gossip, from a gateway, by a call."""
 
 
+class Described(Message, frozen=True, tag="described"):
+    """The worker can do other things than when it registered: it serves another model."""
+
+    capabilities: Capabilities
+    free: Free
+
+
 class Accepted(Message, frozen=True, tag="accepted"):
     """The attempts `first` … `first + count - 1` have arrived."""
 
@@ -408,6 +415,7 @@ WorkMessage = (
     | Dismiss
     | ResultPart
     | Fetch
+    | Described
 )
 ControlMessage = Request | Offer | Wanted | Load | LoadChange | Join | Peers
 SignalMessage = Ping | Pong | Summons

@@ -47,6 +47,17 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
     vendor: str = ""
 
 
+class ServedModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A model that a worker serves now, and what it takes of the worker while it does."""
+
+    name: str
+    kind: str = "chat"
+    slots: int = 1
+    """Requests at once."""
+    memory: int = 0
+    gpu_memory: int = 0
+
+
 class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that a worker brings, whether taken or not."""
 
@@ -69,6 +80,8 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether tasks that ask for the network get it."""
     limits: tuple[str, ...] = ()
     """Which limits it can enforce: `memory`, `cpu`, `processes`, `file_size`, `wall_time`."""
+    served: tuple[ServedModel, ...] = ()
+    """More of each of `models`."""
 
 
 class Free(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -113,6 +126,9 @@ class Ledger:
         self._disk = self._total.disk
         self._gpu_millis = list(self._total.gpu_millis)
         self._custom = dict(self._total.custom)
+        """Below zero where more is booked of a resource than there is now."""
+        self._named = set(self._custom)
+        self._reduced: set[str] = set()
 
     @property
     def free(self) -> Free:
@@ -121,7 +137,7 @@ class Ledger:
             memory=self._memory,
             disk=self._disk,
             gpu_millis=tuple(self._gpu_millis),
-            custom=tuple(sorted(self._custom.items())),
+            custom=tuple((name, max(0.0, self._custom[name])) for name in sorted(self._named)),
         )
 
     @property
@@ -153,13 +169,26 @@ class Ledger:
     def give_back(self, booking: Booking) -> None:
         self._add(booking, +1)
 
+    def rename(self, custom: Amounts) -> None:
+        """From now on there are these named resources. What is booked of one that has become
+        less stays booked until it is given back."""
+        before, after = dict(self._total.custom), dict(custom)
+        for name in before.keys() | after.keys():
+            change = after.get(name, 0.0) - before.get(name, 0.0)
+            self._custom[name] = self._custom.get(name, 0.0) + change
+            if change < 0:
+                self._reduced.add(name)
+        self._named = set(after)
+        self._total = msgspec.structs.replace(self._total, custom=custom)
+
     def assert_sound(self) -> None:
         assert 0 <= self._cpu_millis <= self._total.cpu_millis, "cores over-booked"
         assert 0 <= self._memory <= self._total.memory, "memory over-booked"
         assert 0 <= self._disk <= self._total.disk, "disk over-booked"
         assert all(0 <= free <= 1000 for free in self._gpu_millis), "a GPU over-booked"
         for name, amount in self._total.custom:
-            assert -1e-6 <= self._custom[name] <= amount + 1e-6, f"{name} over-booked"
+            assert self._custom[name] <= amount + 1e-6, f"{name} given back twice"
+            assert name in self._reduced or self._custom[name] >= -1e-6, f"{name} over-booked"
 
     def _add(self, booking: Booking, sign: int) -> None:
         self._cpu_millis += sign * booking.cpu_millis

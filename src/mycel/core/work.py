@@ -10,6 +10,7 @@ from .identifiers import AttemptId
 from .resources import Booking, Pairs, Requirements
 
 DEFAULT_USER = "owner"
+MODEL_SLOT = "model:"
 OWN_DRIVERS = ("process", "python", "container", "model")
 """Tasks name no other: what they have says which of them they need."""
 
@@ -102,7 +103,7 @@ def shape_of(
 
 def model_slot(model: str) -> str:
     """The custom resource of which a worker has as much as it takes requests at once."""
-    return f"model:{model}"
+    return MODEL_SLOT + model
 
 
 def reserved(shape: Shape) -> Requirements:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mycel.core.resources import Capabilities
+from mycel.core.resources import Capabilities, ServedModel
+from mycel.core.serving import with_served
 from mycel.node.clock import Clock
 from mycel.swarm.errors import SwarmError
 from mycel.swarm.interface import Swarm
@@ -62,6 +63,20 @@ class Publishing:
             for key in self._keys:
                 swarm.stop_providing(key)
             swarm.withdraw_record()
+
+    def serves(self, models: tuple[ServedModel, ...]) -> None:
+        """This node serves these models from now on."""
+        before, self._capabilities = self._capabilities, with_served(self._capabilities, models)
+        swarm = self._swarm
+        if swarm is None or self._capabilities == before:
+            return
+        keys = provided_keys(self._capabilities, swarm.peer, self._shard_bits)
+        for key in set(keys) - set(self._keys):
+            swarm.provide(key)
+        for key in set(self._keys) - set(keys):
+            swarm.stop_providing(key)
+        self._keys = keys
+        self.changed()
 
     def changed(self) -> None:
         """This node listens elsewhere, or can be reached through another relay."""

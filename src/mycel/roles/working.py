@@ -28,10 +28,12 @@ from mycel.core.events import (
     RunsStarted,
     RunsStreamed,
     RunsWithdrawn,
+    Serving,
     SpoolLoaded,
 )
 from mycel.core.identifiers import AttemptId, JobNumber, LaneId, PeerId
 from mycel.core.messages import Outcome, PeerRecord
+from mycel.core.resources import ServedModel
 from mycel.core.worker import WorkerMachine
 from mycel.discovery.peerbook import PeerBook
 from mycel.discovery.publishing import Publishing
@@ -139,6 +141,11 @@ class WorkerNode(Member):
         is to find this worker."""
         self._publishing.stop()
         self.runtime.post(Drain())
+
+    def serve(self, models: tuple[ServedModel, ...]) -> None:
+        """These are served from now on, and no others."""
+        self._publishing.serves(models)
+        self.runtime.post(Serving(models))
 
     def stop(self) -> None:
         self._publishing.stop()

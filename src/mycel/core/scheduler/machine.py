@@ -142,6 +142,7 @@ class Scheduler:
         return {
             messages.Results: self._results,
             messages.ResultPart: self._fetches.part,
+            messages.Described: self._presence.described,
             messages.Started: self._started,
             messages.Returned: self._returned,
             messages.Streamed: self._streamed,

@@ -12,7 +12,7 @@ from typing import Final
 from mycel.core.effects import Dial, Hangup
 from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId
 from mycel.core.jobs import task_key
-from mycel.core.messages import WIRE_VERSION, HeldAttempt, Outcome, Register, Welcome
+from mycel.core.messages import WIRE_VERSION, Described, HeldAttempt, Outcome, Register, Welcome
 from mycel.core.states import TASK, LeaseStep, TaskState, TaskStep, WorkerState, WorkerStep
 
 from .attempts import Attempts
@@ -90,6 +90,18 @@ class Presence:
         worker.software_version = register.software_version
         worker.accepting = True
         worker.facts["capabilities"] = worker.facts["load"] = ("registered", now)
+
+    def described(self, worker: Worker, message: Described, arrived_at: float, now: float) -> None:
+        """It can do other things than before."""
+        worker.capabilities = message.capabilities
+        worker.free = message.free
+        worker.facts["capabilities"] = worker.facts["load"] = ("registered", now)
+        self._roster.described(worker, now)
+        self._leasing.news(worker)
+        models = ", ".join(message.capabilities.models)
+        state = self._state
+        state.tell("worker.described", now, worker=worker.peer, name=worker.name, models=models)
+        state.note("worker_described", peer=worker.peer, name=worker.name, models=models)
 
     def _settle_leases(
         self, worker: Worker, register: Register, arrived_at: float

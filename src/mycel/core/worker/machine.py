@@ -22,6 +22,7 @@ from mycel.core.identifiers import AttemptId, LeaseId, PeerId
 from mycel.core.messages import ControlMessage, WorkMessage
 from mycel.core.resources import Capabilities, Ledger
 from mycel.core.rights import Inspect
+from mycel.core.serving import with_served
 from mycel.core.settings import WorkerSettings
 from mycel.core.states import GrantStep
 from mycel.core.timers import Timers
@@ -49,7 +50,7 @@ class WorkerMachine:
         rules: AcceptRules = NO_RULES,
     ) -> None:
         self.settings: Final = settings
-        self.capabilities: Final = capabilities
+        self.capabilities = capabilities
         self.name: Final = name
         self.ledger: Final = Ledger(capabilities)
         self.addresses: tuple[str, ...] = ()
@@ -79,6 +80,7 @@ class WorkerMachine:
             events.RunsStreamed: self._running.runs_streamed,
             events.RunsWithdrawn: self._running.runs_withdrawn,
             events.Reachable: self._reachable,
+            events.Serving: self._serving,
             events.Drain: self._drain,
             events.WallClock: self.authority.wall_clock,
             events.Revoked: self.authority.revoked,
@@ -137,6 +139,24 @@ class WorkerMachine:
 
     def _reachable(self, event: events.Reachable, now: float) -> None:
         self.addresses = event.addresses
+
+    def _serving(self, event: events.Serving, now: float) -> None:
+        """Leases for a model that is gone end; what still runs under them finds out itself."""
+        capabilities = with_served(self.capabilities, event.models)
+        if capabilities == self.capabilities:
+            return
+        self.capabilities = capabilities
+        self.ledger.rename(capabilities.custom)
+        for grant in list(self.grants.values()):
+            shape = grant.shape
+            if grant.is_open and shape.driver == "model" and shape.model not in capabilities.models:
+                self._granted.end(grant, GrantStep.EXPIRE, f"{shape.model} is not served any more")
+        free = self.ledger.free
+        for record in self.schedulers.values():
+            if record.is_up:
+                record.told = free
+                self.send(record.peer, messages.Described(capabilities, free))
+        self.granting.changed = True
 
     def _drain(self, event: events.Drain, now: float) -> None:
         self.draining = True
