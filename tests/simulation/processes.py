@@ -302,9 +302,9 @@ class WorkerProcess(Process):
         self.node.start(self.enter(self.node, "worker"), list(self.drivers))
         self.node.serve(self.serves)
 
-    def serve(self, slots: int) -> None:
-        """One model with so many slots; none without any."""
-        self.serves = (ServedModel(MODEL, slots=slots),) if slots else ()
+    def serve(self, slots: int | None) -> None:
+        """One model with so many slots, or no model."""
+        self.serves = () if slots is None else (ServedModel(MODEL, slots=slots),)
         if self.is_running:
             self.clock.call_at(self.clock.now(), lambda: self.node.serve(self.serves))
 

@@ -214,7 +214,7 @@ class World:
         self.network.break_connection(self._any_scheduler().peer, self._any_worker().peer)
 
     def _change_models(self) -> None:
-        self._any_worker().serve(self.random.choice((0, 1, 2, 3)))
+        self._any_worker().serve(self.random.choice((None, 0, 1, 2, 3)))
 
     def _mend(self) -> None:
         self.network.faults = msgspec.structs.replace(

@@ -111,19 +111,41 @@ class DeclaredGpu(_Section, frozen=True):
 
 
 class Model(_Section, frozen=True):
-    """A model that this worker serves."""
+    """A model that this worker serves: one of `endpoint`, `python` and `gguf` says how."""
 
-    endpoint: Annotated[str, msgspec.Meta(pattern="^(https?://|unix:/)")]
+    endpoint: Annotated[str, msgspec.Meta(pattern="^(https?://.+|unix:/.+|)$")] = ""
     """The base URL of an OpenAI-compatible server, such as "http://127.0.0.1:11434/v1"."""
+    python: Annotated[str, msgspec.Meta(pattern="^([^: ]+:[^: ]+|)$")] = ""
+    """`module:factory`: the factory is called once, in a process of its own, and returns a
+    callable that gets a list of inputs."""
+    gguf: str = ""
+    """The path of a GGUF file, for llama.cpp."""
     kind: Literal["chat", "completion", "embedding", "image", "custom"] = "chat"
     key: str = ""
     """That server's API key, if it wants one."""
     served_as: str = ""
     """The name that the server knows the model by; unset, the same."""
-    concurrency: Positive = 1
-    """Requests at once."""
+    concurrency: Positive | None = None
+    """Requests at once. Unset: 1 for an endpoint, 4 for a GGUF file, `batch` for Python."""
     memory: ByteSize = ByteSize(0)
-    """What it takes of the worker's memory once it is loaded."""
+    """What it takes of the worker's memory once it is loaded; for a GGUF file it is derived."""
+    gpu_memory: ByteSize = ByteSize(0)
+    batch: Positive = 8
+    """For Python: so many inputs share a call at the most."""
+    context: Positive = 4096
+    """For a GGUF file: tokens of each request and its answer."""
+    threads: Count = 0
+    """For a GGUF file: 0 lets llama.cpp choose."""
+    gpu_layers: int = -1
+    """For a GGUF file: layers on the GPU, if there is one; -1 is all that fit."""
+    folder: str = ""
+    """For Python and GGUF: a folder to import from, besides what the worker itself has."""
+
+    def __post_init__(self) -> None:
+        given = [key for key in ("endpoint", "python", "gguf") if getattr(self, key)]
+        if len(given) != 1:
+            found = " and ".join(given) or "none"
+            raise ValueError(f"needs exactly one of endpoint, python and gguf, has {found}")
 
 
 class Accept(_Section, frozen=True):

@@ -53,7 +53,7 @@ class ServedModel(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     kind: str = "chat"
     slots: int = 1
-    """Requests at once."""
+    """Requests at once; 0 while it is loaded again."""
     memory: int = 0
     gpu_memory: int = 0
 

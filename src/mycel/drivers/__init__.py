@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from .helper_client import Helper
     from .interface import Driver, DriverListener
-    from .model import ServedModel
 
 DRIVERS_GROUP: Final = "mycel.drivers"
 
@@ -39,7 +38,6 @@ class DriverContext(msgspec.Struct, frozen=True, kw_only=True):
     grace_seconds: float = GRACE_SECONDS
     """From SIGTERM to SIGKILL."""
     output_bytes_max: int = OUTPUT_BYTES_MAX
-    models: tuple[ServedModel, ...] = ()
 
 
 class DriverFault(Exception):
@@ -87,7 +85,7 @@ def _python(context: DriverContext) -> Driver:
 def _model(context: DriverContext) -> Driver:
     from .model import ModelDriver
 
-    return ModelDriver(context.listener, list(context.models))
+    return ModelDriver(context.listener)
 
 
 FACTORIES: Final[dict[str, Callable[[DriverContext], Driver]]] = {
@@ -105,12 +103,11 @@ def installed_drivers() -> dict[str, EntryPoint]:
     return {name: one for name, one in found.items() if name not in FACTORIES}
 
 
-def offered_drivers(wanted: tuple[str, ...] | None, *, serves_models: bool) -> tuple[str, ...]:
-    """Those that were asked for; else all that there are, `model` only with models."""
+def offered_drivers(wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Those that were asked for; else all that there are."""
     if wanted is not None:
         return tuple(dict.fromkeys(wanted))
-    ours = [name for name in FACTORIES if name != "model" or serves_models]
-    return (*ours, *sorted(installed_drivers()))
+    return (*FACTORIES, *sorted(installed_drivers()))
 
 
 def create_driver(name: str, context: DriverContext) -> Driver:

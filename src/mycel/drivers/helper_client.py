@@ -47,6 +47,8 @@ class Helper:
         self.is_configured = False
         self.on_processes: list[Callable[[Report], None]] = []
         self.on_interpreter_ended: Callable[[InterpreterEnded], None] | None = None
+        self.owners: dict[int, Callable[[InterpreterEnded], None]] = {}
+        """Of programs that are no interpreters, by number: told instead of the above."""
         self.on_lost: list[Callable[[], None]] = []
         self._loop.add_reader(self._socket, self._readable)
 
@@ -144,9 +146,10 @@ class Helper:
     def _hand_on(self, report: Report) -> None:
         for callback in self.on_processes:
             callback(report)
-        if self.on_interpreter_ended is not None:
-            for ended in report.ended:
-                self.on_interpreter_ended(ended)
+        for ended in report.ended:
+            told = self.owners.get(ended.interpreter, self.on_interpreter_ended)
+            if told is not None:
+                told(ended)
 
     def _end(self) -> None:
         self._loop.remove_reader(self._socket)

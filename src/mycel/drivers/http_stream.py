@@ -7,6 +7,7 @@ TCP or a Unix socket, chunked or measured bodies, and a limit on everything.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -17,6 +18,7 @@ import msgspec
 HEAD_BYTES_MAX: Final = 64 << 10
 CHUNK_BYTES_MAX: Final = 16 << 20
 CONNECT_SECONDS: Final = 5.0
+SOCKET_PATH_BYTES_MAX: Final = 100
 
 
 class EndpointFault(Exception):
@@ -29,6 +31,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     url: str
     key: str = ""
     """Sent as a bearer token, if there is one."""
+    prefix: str = ""
+    """Of all paths, where a socket cannot say it."""
 
 
 class Response:
@@ -111,9 +115,8 @@ async def _connect(
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             if endpoint.url.startswith("unix:"):
-                path = endpoint.url.removeprefix("unix:")
-                reader, writer = await asyncio.open_unix_connection(path, limit=HEAD_BYTES_MAX)
-                return reader, writer, "localhost", ""
+                reader, writer = await _connect_unix(endpoint.url.removeprefix("unix:"))
+                return reader, writer, "localhost", endpoint.prefix
             parts = urlsplit(endpoint.url)
             secure = parts.scheme == "https"
             host, port = parts.hostname or "", parts.port or (443 if secure else 80)
@@ -124,6 +127,19 @@ async def _connect(
     except (OSError, TimeoutError) as error:
         text = f"the model server at {endpoint.url} does not answer: {error}"
         raise EndpointFault(text) from None
+
+
+async def _connect_unix(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """However deep the folder lies: the kernel takes no path of more than some 100 bytes."""
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
+        return await asyncio.open_unix_connection(path, limit=HEAD_BYTES_MAX)
+    folder, name = os.path.split(path)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        near = f"/proc/self/fd/{descriptor}/{name}"
+        return await asyncio.open_unix_connection(near, limit=HEAD_BYTES_MAX)
+    finally:
+        os.close(descriptor)
 
 
 def _head(endpoint: Endpoint, method: str, path: str, host: str, body: bytes | None) -> bytes:

@@ -23,16 +23,18 @@ STREAM_BYTES_MAX: Final = 16 << 20
 """Of one task's stream, all together."""
 _DATA: Final = b"data:"
 _DONE: Final = b"[DONE]"
+_ERROR: Final = b'{"error"'
 
 
-class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model as the worker offers it, and where its server listens."""
+class ModelSource:
+    """Where a model answers. One model may have several: requests go to the least busy."""
 
-    name: str
-    kind: Kind
-    endpoint: Endpoint
-    served_as: str = ""
-    """The name that the server knows it by, if it is another."""
+    def __init__(self, kind: Kind, endpoint: Endpoint, served_as: str) -> None:
+        self.kind: Final = kind
+        self.endpoint: Final = endpoint
+        self.served_as: Final = served_as
+        """The name that its server knows it by."""
+        self.running = 0
 
 
 class _Lane:
@@ -43,9 +45,9 @@ class _Lane:
 
 
 class ModelDriver:
-    def __init__(self, listener: DriverListener, models: list[ServedModel]) -> None:
+    def __init__(self, listener: DriverListener) -> None:
         self._listener = listener
-        self._models = {model.name: model for model in models}
+        self._sources: dict[str, list[ModelSource]] = {}
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[LaneId, _Lane] = {}
         self._tasks: dict[AttemptId, asyncio.Task[None]] = {}
@@ -55,9 +57,9 @@ class ModelDriver:
     def name(self) -> str:
         return "model"
 
-    def serve(self, models: list[ServedModel]) -> None:
-        """What is served from now on; requests under way go on."""
-        self._models = {model.name: model for model in models}
+    def serve(self, sources: dict[str, list[ModelSource]]) -> None:
+        """What is served from now on, by name; requests under way go on."""
+        self._sources = sources
 
     def submit(self, lane: LaneId, runs: list[Run]) -> None:
         state = self._lanes.setdefault(lane, _Lane())
@@ -145,18 +147,26 @@ class ModelDriver:
 
     async def _ask(self, run: Run) -> bytes:
         work = run.work
-        model = self._models.get(work.model)
-        if model is None:
+        sources = self._sources.get(work.model)
+        if not sources:
             raise EndpointFault(f"the model {work.model} is not served here any more")
+        source = min(sources, key=lambda one: one.running)
         given = run.arguments or work.input
-        call = call_of(model.kind, model.served_as or model.name, given, work.parameters)
+        call = call_of(source.kind, source.served_as, given, work.parameters)
+        source.running += 1
+        try:
+            return await self._answer(run, source, call)
+        finally:
+            source.running -= 1
+
+    async def _answer(self, run: Run, source: ModelSource, call: Call) -> bytes:
         body = msgspec.json.encode(call.body)
-        async with request(model.endpoint, "POST", f"/{call.route}", body) as response:
+        async with request(source.endpoint, "POST", f"/{call.route}", body) as response:
             if response.status >= 400:
                 await self._refused(response)
             if call.streams:
                 return await self._stream(run, response)
-            return self._checked(model.kind, call, await response.body(STREAM_BYTES_MAX))
+            return self._checked(source.kind, call, await response.body(STREAM_BYTES_MAX))
 
     @staticmethod
     async def _refused(response: Response) -> None:
@@ -182,6 +192,8 @@ class ModelDriver:
             data = line.removeprefix(_DATA).strip()
             if data == _DONE:
                 return msgspec.json.encode({"json": {"streamed": count}})
+            if data.startswith(_ERROR):
+                raise EndpointFault(f"the model server failed: {data.decode(errors='replace')}")
             count += 1
             size += len(data)
             if size > STREAM_BYTES_MAX:

@@ -48,7 +48,8 @@ async def serve(
     from mycel.store.spool import Spool
 
     from .authorising import remembering
-    from .capabilities import capabilities_of, served_models
+    from .capabilities import capabilities_of
+    from .offering import Offering
     from .protocols import reserves, ways_of
     from .working import WorkerNode
 
@@ -56,7 +57,7 @@ async def serve(
     clock = LoopClock(asyncio.get_running_loop())
     name = configuration.worker.name or program.options.name or platform.node()
     worker = configuration.worker
-    names = offered_drivers(worker.drivers, serves_models=bool(worker.models))
+    names = offered_drivers(worker.drivers)
     lease_seconds = configuration.scheduler.lease_seconds
     machine = WorkerMachine(
         WorkerSettings(lease_seconds=lease_seconds),
@@ -100,15 +101,16 @@ async def serve(
         listener=node,
         root=program.folder.path / "tasks",
         output_bytes_max=OUTPUT_BYTES_MAX,
-        models=served_models(configuration.worker.models),
     )
     try:
         drivers = [create_driver(driver, context) for driver in names]
     except DriverFault as fault:
         raise RoleFault(str(fault)) from fault
+    offering = Offering(drivers, node.serve, helper, context.root / "model", program.note)
     swarm = await program.start_swarm(node)
     try:
         node.start(swarm, drivers)
+        offering.start(configuration.worker)
         if introduce is not None:
             introduce(node)
         program.ready(swarm.peer, swarm.addresses)
@@ -121,6 +123,7 @@ async def serve(
         node.stop()
         for driver in drivers:
             await driver.close()
+        await offering.close()
         await helper.close()
         await swarm.stop()
         spool.close()

@@ -78,11 +78,10 @@ def test_an_installed_driver_is_made_by_its_name(installed: Path, tmp_path: Path
 
 
 def test_installed_drivers_are_offered_beside_ours(installed: Path) -> None:
-    offered = offered_drivers(None, serves_models=False)
+    offered = offered_drivers(None)
     assert offered[:2] == ("process", "python")
     assert "shout" in offered
-    assert "model" not in offered
-    assert offered_drivers(("shout", "shout"), serves_models=True) == ("shout",)
+    assert offered_drivers(("shout", "shout")) == ("shout",)
 
 
 def test_nobody_takes_the_name_of_one_of_ours(installed: Path) -> None:

@@ -147,10 +147,11 @@ class WorkerMachine:
             return
         self.capabilities = capabilities
         self.ledger.rename(capabilities.custom)
+        answering = {model.name for model in event.models if model.slots}
         for grant in list(self.grants.values()):
-            shape = grant.shape
-            if grant.is_open and shape.driver == "model" and shape.model not in capabilities.models:
-                self._granted.end(grant, GrantStep.EXPIRE, f"{shape.model} is not served any more")
+            model = grant.shape.model
+            if grant.is_open and grant.shape.driver == "model" and model not in answering:
+                self._granted.end(grant, GrantStep.EXPIRE, f"{model} is not served any more")
         free = self.ledger.free
         for record in self.schedulers.values():
             if record.is_up:

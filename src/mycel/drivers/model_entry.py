@@ -1,0 +1,333 @@
+"""A program: serves a Python function as a model, on a Unix socket in its working folder.
+
+    python model_entry.py '{"python": "module:factory", "kind": "chat", "batch": 8, …}'
+
+`factory()` is called once and returns the model: a callable that gets a list of inputs and
+returns a list of as many outputs, or yields such lists, whose items are then pieces of the
+outputs (None where there is nothing more). An input is the request as an object:
+
+    chat               {"messages": […], …}       an output is a text
+    completion, image  {"prompt": …, …}           a text; {"url": …} or {"b64_json": …}
+    embedding          {"input": text, …}         numbers
+    custom             {"input": anything, …}     anything that JSON has
+
+Requests that come within moments of each other share a call. What the model raises is the
+answer to the request that it was raised for; whoever shared the call is asked for again alone.
+Nothing of Mycel is imported: it has to run in the model's own environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+READY: Final = 3
+"""The descriptor on which the worker hears that the model is loaded."""
+GATHER_SECONDS: Final = 0.002
+"""So long a call waits for others to share it."""
+HEAD_BYTES_MAX: Final = 64 << 10
+BODY_BYTES_MAX: Final = 64 << 20
+
+Request = dict[str, Any]
+_END: Final = object()
+
+
+class Asked:
+    """One input of a request, and what comes of it."""
+
+    def __init__(self, given: Request) -> None:
+        self.given = given
+        self.loop = asyncio.get_running_loop()
+        self.pieces: asyncio.Queue[Any] = asyncio.Queue()
+        self.wanted = True
+
+    def tell(self, piece: Any) -> None:
+        self.loop.call_soon_threadsafe(self.pieces.put_nowait, piece)
+
+    async def stream(self) -> Any:
+        """Its pieces, as they come."""
+        try:
+            while (piece := await self.pieces.get()) is not _END:
+                if isinstance(piece, BaseException):
+                    raise ModelRaised(piece)
+                yield piece
+        finally:
+            self.wanted = False
+
+    async def whole(self) -> Any:
+        pieces = [piece async for piece in self.stream()]
+        if len(pieces) == 1:
+            return pieces[0]
+        return "".join(pieces) if all(isinstance(one, str) for one in pieces) else pieces
+
+
+class ModelRaised(Exception):
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(f"the model raised {type(cause).__name__}: {cause}")
+
+
+class Calls:
+    """Calls the model, on a thread of its own, with as many inputs as wait."""
+
+    def __init__(self, model: Callable[[list[Request]], Any], batch: int) -> None:
+        self._model = model
+        self._batch = batch
+        self._waiting: list[Asked] = []
+        self._news = threading.Condition()
+
+    def ask(self, given: Request) -> Asked:
+        asked = Asked(given)
+        with self._news:
+            self._waiting.append(asked)
+            self._news.notify()
+        return asked
+
+    def run(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._waiting)
+                if self._batch > 1:
+                    self._news.wait_for(
+                        lambda: len(self._waiting) >= self._batch, timeout=GATHER_SECONDS
+                    )
+                together = self._waiting[: self._batch]
+                del self._waiting[: self._batch]
+            together = [asked for asked in together if asked.wanted]
+            if together:
+                self._call(together)
+
+    def _call(self, together: list[Asked]) -> None:
+        told = False
+        try:
+            for pieces in self._answers([asked.given for asked in together]):
+                if len(pieces) != len(together):
+                    raise ValueError(f"{len(pieces)} outputs for {len(together)} inputs")
+                for asked, piece in zip(together, pieces, strict=True):
+                    if piece is not None:
+                        told = True
+                        asked.tell(plain(piece))
+                if not any(asked.wanted for asked in together):
+                    return
+        except Exception as error:  # noqa: BLE001 - the edge that owns the call: told to its callers
+            if len(together) > 1 and not told:
+                for asked in together:
+                    self._call([asked])
+                return
+            for asked in together:
+                asked.tell(error)
+            return
+        for asked in together:
+            asked.tell(_END)
+
+    def _answers(self, inputs: list[Request]) -> Iterator[list[Any]]:
+        found = self._model(inputs)
+        if isinstance(found, Generator):
+            with contextlib.closing(found):
+                yield from found
+        elif isinstance(found, Iterator):
+            yield from found
+        else:
+            yield list(found)
+
+
+def plain(value: Any) -> Any:
+    """Arrays as lists, so that JSON can have them."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+class Server:
+    def __init__(self, name: str, kind: str, calls: Calls) -> None:
+        self._name = name
+        self._kind = kind
+        self._calls = calls
+        self._count = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        gone = None
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            method, path, _ = head.split(" ", 2)
+            body = await reader.readexactly(_length(head))
+            # Whoever hangs up wants no answer any more; nobody says a second thing.
+            gone = asyncio.ensure_future(reader.read(1))
+            answer = asyncio.ensure_future(self._answer(writer, method, path, body))
+            await asyncio.wait((gone, answer), return_when=asyncio.FIRST_COMPLETED)
+            answer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await answer
+        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        finally:
+            if gone is not None:
+                gone.cancel()
+            writer.close()
+
+    async def _answer(
+        self, writer: asyncio.StreamWriter, method: str, path: str, body: bytes
+    ) -> None:
+        self._count += 1
+        route = path.removeprefix("/v1").strip("/")
+        if method == "GET":
+            models = [{"id": self._name, "object": "model", "owned_by": "mycel"}]
+            _whole(writer, 200, {"object": "list", "data": models})
+            return
+        try:
+            given = json.loads(body)
+            act = {
+                "chat/completions": self._text,
+                "completions": self._text,
+                "embeddings": self._embeddings,
+                "images/generations": self._image,
+                "invoke": self._invoke,
+            }.get(route)
+            if act is None or not isinstance(given, dict):
+                raise ModelRaised(LookupError(f"no such route: {path}"))
+            await act(writer, given)
+        except ModelRaised as error:
+            _error(writer, str(error))
+        except (TypeError, ValueError) as error:
+            _error(writer, f"the model's output cannot be encoded: {error}")
+        await writer.drain()
+
+    def _ask(self, given: Request, **more: Any) -> Asked:
+        return self._calls.ask({**_without(given, "model", "stream", "input"), **more})
+
+    async def _text(self, writer: asyncio.StreamWriter, given: Request) -> None:
+        chat = "messages" in given
+        alike = {
+            "id": f"{self._name}-{os.getpid()}-{self._count}",
+            "created": int(time.time()),
+            "model": self._name,
+        }
+        asked = self._ask(given)
+        if given.get("stream") is True:
+            await _stream(writer, asked, alike, chat)
+            return
+        output = await asked.whole()
+        text = output["text"] if isinstance(output, dict) else output
+        said: Request = {"message": {"role": "assistant", "content": text}} if chat else {}
+        said = said or {"text": text}
+        kind = "chat.completion" if chat else "text_completion"
+        usage = output.get("usage") if isinstance(output, dict) else None
+        choice = {"index": 0, "finish_reason": "stop", "logprobs": None, **said}
+        more = {} if usage is None else {"usage": usage}
+        _whole(writer, 200, {**alike, "object": kind, "choices": [choice], **more})
+
+    async def _embeddings(self, writer: asyncio.StreamWriter, given: Request) -> None:
+        texts = given.get("input")
+        texts = texts if isinstance(texts, list) else [texts]
+        asked = [self._ask(given, input=text) for text in texts]
+        vectors = [
+            {"object": "embedding", "index": index, "embedding": await one.whole()}
+            for index, one in enumerate(asked)
+        ]
+        usage = {"prompt_tokens": 0, "total_tokens": 0}
+        answer = {"object": "list", "data": vectors, "model": self._name, "usage": usage}
+        _whole(writer, 200, answer)
+
+    async def _image(self, writer: asyncio.StreamWriter, given: Request) -> None:
+        image = await self._ask(given).whole()
+        images = image if isinstance(image, list) else [image]
+        _whole(writer, 200, {"created": int(time.time()), "data": images})
+
+    async def _invoke(self, writer: asyncio.StreamWriter, given: Request) -> None:
+        _whole(writer, 200, await self._ask(given, input=given.get("input")).whole())
+
+
+async def _stream(writer: asyncio.StreamWriter, asked: Asked, alike: Request, chat: bool) -> None:
+    kind = "chat.completion.chunk" if chat else "text_completion"
+    begun = False
+
+    def event(said: Request, reason: str | None) -> None:
+        choice = {"index": 0, "finish_reason": reason, **said}
+        _event(writer, json.dumps({**alike, "object": kind, "choices": [choice]}))
+
+    try:
+        async for piece in asked.stream():
+            if not begun:
+                begun = True
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
+                writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
+            text = piece["text"] if isinstance(piece, dict) else piece
+            event({"delta": {"content": text}} if chat else {"text": text}, None)
+            await writer.drain()
+    except ModelRaised as error:
+        if not begun:
+            raise
+        _event(writer, json.dumps({"error": {"message": str(error), "type": "model_error"}}))
+    else:
+        if not begun:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
+            writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
+        event({"delta": {}} if chat else {"text": ""}, "stop")
+        _event(writer, "[DONE]")
+    writer.write(b"0\r\n\r\n")
+
+
+def _event(writer: asyncio.StreamWriter, data: str) -> None:
+    whole = f"data: {data}\n\n".encode()
+    writer.write(b"%x\r\n%b\r\n" % (len(whole), whole))
+
+
+def _whole(writer: asyncio.StreamWriter, status: int, document: Any) -> None:
+    data = json.dumps(document).encode()
+    head = f"HTTP/1.1 {status} -\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
+    writer.write(head.encode() + b"\r\n\r\n" + data)
+
+
+def _error(writer: asyncio.StreamWriter, message: str) -> None:
+    """Not to be tried again elsewhere: the same model would raise the same there."""
+    _whole(writer, 422, {"error": {"message": message, "type": "model_error"}})
+
+
+def _without(given: Request, *names: str) -> Request:
+    return {name: value for name, value in given.items() if name not in names}
+
+
+def _length(head: str) -> int:
+    for line in head.split("\r\n"):
+        name, _, value = line.partition(":")
+        if name.lower() == "content-length":
+            length = int(value)
+            if length > BODY_BYTES_MAX:
+                raise ValueError(length)
+            return length
+    return 0
+
+
+def load(entry: str) -> Callable[[list[Request]], Any]:
+    module, _, name = entry.partition(":")
+    model = getattr(importlib.import_module(module), name)()
+    if not callable(model):
+        sys.exit(f"{entry} returned {type(model).__name__}, which is not callable")
+    return model  # type: ignore[no-any-return]
+
+
+async def serve(given: Request, calls: Calls) -> None:
+    server = Server(given["name"], given["kind"], calls)
+    await asyncio.start_unix_server(server.serve, given["socket"], limit=HEAD_BYTES_MAX)
+    os.write(READY, b"ready")
+    threading.Thread(target=calls.run, daemon=True, name="model").start()
+    await asyncio.Event().wait()
+
+
+def main() -> None:
+    given = json.loads(sys.argv[1])
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    sys.path.insert(0, given["folder"] or str(Path.cwd()))
+    calls = Calls(load(given["python"]), given["batch"])
+    asyncio.run(serve(given, calls))
+
+
+if __name__ == "__main__":
+    main()
