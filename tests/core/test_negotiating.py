@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mycel.core.effects import Dial, Effect, Reply, Send
+from mycel.core.effects import Dial, Effect, Record, Reply, Send
 from mycel.core.events import (
     Event,
     ExplainTask,
@@ -18,12 +18,22 @@ from mycel.core.events import (
     Tick,
     WorkersSeen,
 )
-from mycel.core.identifiers import JobId, LeaseId, PeerId, RequestId
+from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId, RequestId
 from mycel.core.invariants import check_scheduler
 from mycel.core.jobs import Specification
-from mycel.core.journal import Restored
+from mycel.core.journal import Restored, TaskEnded
 from mycel.core.matching import SelectionSettings, total_of
-from mycel.core.messages import WIRE_VERSION, Load, Offer, Register, Release, Request
+from mycel.core.messages import (
+    WIRE_VERSION,
+    Assign,
+    Load,
+    Offer,
+    Outcome,
+    Register,
+    Release,
+    Request,
+    Results,
+)
 from mycel.core.resources import Capabilities, Free, Requirements
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import SchedulerSettings
@@ -300,3 +310,50 @@ class TestWhy:
         story = Story()
         story.submit()
         assert story.explain().summary == "no worker has joined yet"
+
+
+def sent(effects: list[Effect]) -> list[int]:
+    """The attempts that were assigned."""
+    return [
+        bundle.first + place
+        for effect in effects
+        if isinstance(effect, Send) and isinstance(effect.message, Assign)
+        for bundle in effect.message.bundles
+        for place in range(len(bundle.indices))
+    ]
+
+
+def test_the_start_is_estimated_by_what_is_ahead_and_how_long_such_tasks_take() -> None:
+    story = Story()
+    story.come("a")
+    [attempt, *_] = sent(story.grant("a", asked(story.submit(count=9))["a"]))
+    assert story.explain(8).estimated_start_seconds is None, "none of them has ended yet"
+    story.now = 10.0
+    outcome = Outcome(
+        AttemptId(attempt), JobNumber(1), 0, "succeeded", started_at=1.0, ended_at=9.0
+    )
+    story.tell(Received(PeerId("a"), Results(10.0, [outcome], []), story.now))
+    explanation = story.explain(8)
+    assert explanation.position == 5
+    # Two run and five are ahead of it, on two slots: three rounds of eight seconds.
+    assert explanation.estimated_start_seconds == 24.0
+    assert "5 of its kind are ahead of it; it may start in about 24 s" in explanation.summary
+
+
+def test_a_retry_that_could_cost_too_much_in_all_is_not_made() -> None:
+    story = Story()
+    story.come("a", msgspec.structs.replace(SMALL, price=0.4))
+    effects = story.grant("a", asked(story.submit(max_cost=0.7))["a"], cost=0.4)
+    outcome = Outcome(
+        AttemptId(sent(effects)[0]), JobNumber(1), 0, "failed", error="disk", driver_fault=True
+    )
+    effects = story.tell(Received(PeerId("a"), Results(0.0, [outcome], []), story.now))
+    [ended] = [
+        entry
+        for effect in effects
+        if isinstance(effect, Record)
+        for entry in effect.entries
+        if isinstance(entry, TaskEnded)
+    ]
+    assert (ended.state, ended.reason) == ("failed", "max_cost")
+    assert ended.error == "disk; another try could cost more than 0.7 in all"
