@@ -37,11 +37,12 @@ class WorkerHealth:
     def avg_completion_seconds(self) -> float | None:
         return self.busy_seconds / self.succeeded if self.succeeded else None
 
-    def success(self, seconds: float) -> None:
-        self.succeeded += 1.0
+    def success(self, seconds: float, count: int = 1) -> None:
+        """Of so many attempts, which took so long together."""
+        self.succeeded += count
         self.busy_seconds += seconds
         self.consecutive_failures = 0
-        if self.succeeded + self.failed >= WINDOW:
+        while self.succeeded + self.failed >= WINDOW:
             self._fade()
 
     def failure(self, *, at_fault: bool) -> None:

@@ -43,6 +43,11 @@ def cores_step(cpu_seconds: float, seconds: float) -> int:
     return max(1, math.ceil(cpu_seconds / seconds - 0.3))
 
 
+def tells_of_needs(peak_bytes: int, seconds: float) -> bool:
+    """Most tasks are too small and short to say anything, and many."""
+    return peak_bytes >= LITTLE_MEMORY_BYTES or (peak_bytes > 0 and seconds >= SHORT_SECONDS)
+
+
 class Profiles:
     def __init__(self) -> None:
         self._seen: dict[str, ProfileSeen] = {}

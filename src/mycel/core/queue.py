@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from .scheduler.tables import Lease
 
 _FADING: Final = 0.05
-"""How much one more duration counts in the mean."""
+"""How much one more duration counts in a mean."""
+
+
+def share_of(count: int, of_all: int) -> float:
+    """How much the latest `count` values count in the fading mean of so many."""
+    return max(1.0 - (1.0 - _FADING) ** count, count / of_all)
 
 
 class Waiting:
@@ -42,14 +47,14 @@ class Usual:
         self.count = 0
         self.seconds: float | None = None
 
-    def measure(self, seconds: float) -> float:
-        """How long this one took, 1 being usual."""
-        self.count += 1
+    def measure(self, seconds: float, count: int = 1) -> float:
+        """How long these took, 1 being usual; `seconds` is their mean."""
+        self.count += count
         if self.seconds is None or self.seconds <= 0.0:
             self.seconds = seconds
             return 1.0
         relative = seconds / self.seconds
-        self.seconds += max(_FADING, 1.0 / self.count) * (seconds - self.seconds)
+        self.seconds += share_of(count, self.count) * (seconds - self.seconds)
         return relative
 
 

@@ -21,6 +21,7 @@ from mycel.core.messages import (
     Outcome,
     Window,
 )
+from mycel.core.profiles import tells_of_needs
 from mycel.core.queue import ShapeQueue, Waiting
 from mycel.core.retry import Cause, delay_seconds, is_poison, is_retried
 from mycel.core.stages import TOO_MUCH, handed_value
@@ -32,7 +33,7 @@ from mycel.core.states import (
     TaskStep,
 )
 
-from .measuring import Measuring
+from .measuring import Measuring, Took
 from .roster import Roster
 from .state import State
 from .tables import Attempt, Worker
@@ -83,13 +84,15 @@ class Attempts:
     ) -> None:
         """`clock_offset` turns the worker's clock into the scheduler's."""
         acknowledged: list[AttemptId] = []
+        took: Took = {}
         for outcome in outcomes:
             attempt = worker.attempts.get(outcome.attempt)
             if attempt is not None and self._is_current(attempt):
-                self._conclude(attempt, outcome, clock_offset, now)
+                self._conclude(attempt, outcome, clock_offset, now, took)
             else:
                 self._state.results_refused += 1
             acknowledged.append(outcome.attempt)
+        self._measuring.successes(worker, took, now)
         self._roster.moved(worker)
         self._acknowledge_soon(worker, acknowledged, now)
 
@@ -112,7 +115,7 @@ class Attempts:
         return self._state.current.get(attempt.key) is attempt
 
     def _conclude(
-        self, attempt: Attempt, outcome: Outcome, clock_offset: float, now: float
+        self, attempt: Attempt, outcome: Outcome, clock_offset: float, now: float, took: Took
     ) -> None:
         if outcome.started_at:
             attempt.started_at = outcome.started_at + clock_offset
@@ -122,10 +125,9 @@ class Attempts:
                 return
             self._remove(attempt, AttemptStep.SUCCEED, TaskStep.SUCCEED, now)
             seconds = max(0.0, outcome.ended_at - outcome.started_at)
-            self._measuring.success(attempt.worker, seconds, now)
-            if attempt.lease is not None:
-                self._roster.succeeded(attempt.worker, attempt.lease.queue, seconds)
-            if outcome.peak_memory:
+            queue = None if attempt.lease is None else attempt.lease.queue
+            took.setdefault(queue, []).append(seconds)
+            if tells_of_needs(outcome.peak_memory, seconds):
                 self._measuring.usage(attempt.block, outcome, seconds, now)
             self._end_task(attempt, outcome, TaskState.SUCCEEDED, now)
         else:

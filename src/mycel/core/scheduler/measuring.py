@@ -13,12 +13,16 @@ from mycel.core.identifiers import PeerId
 from mycel.core.jobs import Block
 from mycel.core.journal import WorkerMeasured, WorkersForgotten
 from mycel.core.messages import Outcome
+from mycel.core.queue import ShapeQueue
 
 from .state import State
 from .tables import Worker
 
 KEPT_MAX: Final = 20_000
 """Workers whose health is kept; those that are gone and were not seen for longest go first."""
+
+Took = dict[ShapeQueue | None, list[float]]
+"""Seconds that successful attempts took, by the queue of their lease; None if it is over."""
 
 
 class Measuring:
@@ -29,8 +33,15 @@ class Measuring:
         for one in measured:
             self._state.healths[one.worker] = restored_health(one)
 
-    def success(self, worker: Worker, seconds: float, now: float) -> None:
-        worker.health.success(seconds)
+    def successes(self, worker: Worker, took: Took, now: float) -> None:
+        """For all that came together, because it is on the way of every task."""
+        if not took:
+            return
+        for queue, seconds in took.items():
+            count, total = len(seconds), sum(seconds)
+            worker.health.success(total, count)
+            if queue is not None:
+                worker.compare(queue.usual.measure(total / count, count), count)
         self._changed(worker, now)
 
     def usage(self, block: Block, outcome: Outcome, seconds: float, now: float) -> None:

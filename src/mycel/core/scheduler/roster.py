@@ -9,15 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 from mycel.core.identifiers import PeerId
-from mycel.core.queue import ShapeQueue
 from mycel.core.resources import Free
 
 from .state import State
 from .tables import Worker
 
 LOCAL_MAX: Final = 4096
-_FADING: Final = 0.05
-"""How much one more task counts in how quick its worker is."""
 
 
 class Roster:
@@ -68,12 +65,6 @@ class Roster:
         worker.rtt_seconds = seconds
         if worker.member is not None:
             self._state.pool.set_rtt(worker.member, seconds)
-
-    def succeeded(self, worker: Worker, queue: ShapeQueue, seconds: float) -> None:
-        relative = queue.usual.measure(seconds)
-        worker.compared += 1
-        share = max(_FADING, 1.0 / worker.compared)
-        worker.relative_seconds += share * (relative - worker.relative_seconds)
 
     def gone(self, worker: Worker) -> None:
         """Its place may be another's soon: nothing of it may stay behind."""

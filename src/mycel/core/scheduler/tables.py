@@ -14,7 +14,7 @@ from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
 from mycel.core.jobs import Block, Job, TaskKey
 from mycel.core.matching import Member, Pool
 from mycel.core.messages import Outcome, Wanted
-from mycel.core.queue import ShapeQueue
+from mycel.core.queue import ShapeQueue, share_of
 from mycel.core.resources import Capabilities, Free
 from mycel.core.states import (
     ATTEMPT,
@@ -207,6 +207,12 @@ class Worker:
 
     def step(self, step: WorkerStep) -> None:
         self.state = WORKER[self.state, step]
+
+    def compare(self, relative: float, count: int) -> None:
+        """So many tasks took so long, 1 being usual."""
+        self.compared += count
+        share = share_of(count, self.compared)
+        self.relative_seconds += share * (relative - self.relative_seconds)
 
     @property
     def running(self) -> int:
