@@ -91,6 +91,8 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     image: str | UnsetType = UNSET
     python: str | UnsetType = UNSET
     driver: str | UnsetType = UNSET
+    environment: str | UnsetType = UNSET
+    """The digest of its text."""
     arguments: Raw | UnsetType = UNSET
     requirements: RequirementsAnswer
     priority: int
@@ -351,6 +353,8 @@ def _what_runs(work: Work) -> dict[str, Any]:
         fields["command"] = work.command
     if work.image:
         fields["image"] = work.image
+    if work.environment is not None:
+        fields["environment"] = f"blake3:{work.environment.key}"
     if work.driver not in OWN_DRIVERS:
         fields["driver"] = work.driver
     return fields

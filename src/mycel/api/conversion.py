@@ -26,6 +26,7 @@ from .bodies import (
     decode_input,
     decode_items,
 )
+from .packages import in_environment
 from .problems import unprocessable
 
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -57,6 +58,8 @@ def specification(body: TaskBody, path: str = "$") -> Specification:
         profile = _requirements(asked, profile.cpu_cores, f"{path}.requirements")
     work = _work(body, path)
     bounds = _bounds(body, profile, path)
+    if body.environment is not None:
+        work, profile = in_environment(work, profile, body.environment, f"{path}.environment")
     return Specification(
         work=work if bounds is NO_BOUNDS else msgspec.structs.replace(work, bounds=bounds),
         requirements=profile,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -47,6 +48,9 @@ def _parse(given: list[str]) -> argparse.Namespace:
         "--sandbox", choices=("required", "auto"), help="required: in a sandbox or not at all"
     )
     options.add_argument("--env", action="append", default=[], metavar="K=V")
+    options.add_argument(
+        "--environment", metavar="FILE", help="a requirements or lock file of what it imports"
+    )
     options.add_argument("--detach", action="store_true", help="print the id and return")
     cut = given.index("--") if "--" in given else len(given)
     chosen, rest = options.parse_known_args(given[:cut])
@@ -75,6 +79,8 @@ def _body(options: argparse.Namespace) -> dict[str, Any]:
     body: dict[str, Any] = {"command": options.command, "name": options.name, "env": env}
     if requirements:
         body["requirements"] = requirements
+    if options.environment is not None:
+        body["environment"] = Path(options.environment)
     if options.network:
         body["network"] = True
     if options.sandbox is not None:

@@ -92,13 +92,14 @@ class Client:
     ) -> Task:
         """Submits one task, named by the fields of the REST API:
         `submit(python="module:function", arguments=[1])`, `submit(command=["echo", "a"])`.
+        `environment` may be a `Path`: the file's content travels.
 
         With `wait` it answers when the task has ended, or after so many seconds (at most 60)
         with the task as it then is.
         """
         target = "/api/v1/tasks" if not wait else f"/api/v1/tasks?wait={wait:g}"
         headers = f"Idempotency-Key: {idempotency_key}\r\n" if idempotency_key else ""
-        body = _encode(task)
+        body = _encode(_with_text(task))
         return self._ask(Task, "POST", target, body, headers, (wait or 0) + ANSWER_SECONDS)
 
     def run(self, function: str, /, *arguments: Any, **named: Any) -> Any:
@@ -168,7 +169,7 @@ class Client:
         are opened, sent in batches and closed; `progress` hears of each."""
         body: dict[str, Any] = {"name": name, **job}
         if task is not None:
-            body["task"] = task
+            body["task"] = _with_text(task)
         if arguments is not None:
             body["arguments"] = arguments
         elif count is not None or not job:
@@ -449,3 +450,12 @@ def _value(job_id: str, result: Result) -> Any:
     if result.state != "succeeded":
         raise TaskFailed(task_id, result.error or "", result.exit_code)
     return result.value
+
+
+def _with_text(task: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The task with the content of the file that its environment names."""
+    if not isinstance(task.get("environment"), Path):
+        return task
+    from .job_files import read_environment
+
+    return {**task, "environment": read_environment(task["environment"])}

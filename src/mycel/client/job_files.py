@@ -1,8 +1,8 @@
 """Job files in TOML, YAML and JSON: what they say, and on which line.
 
-A file holds a job as the REST API takes it, or a single task. Two things are the client's own:
-`inputs` may name a file of lines or a pattern of files, and whatever the API complains of is
-told with the line of the file.
+A file holds a job as the REST API takes it, or a single task. Some things are the client's own:
+`inputs` may name a file of lines or a pattern of files, `environment` names a file of
+requirements, and whatever the API complains of is told with the line of the file.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .errors import JobFileError
 
 FILE_BYTES_MAX: Final = 256 << 20
 INPUT_TEXT_BYTES_MAX: Final = 1 << 20
+ENVIRONMENT_BYTES_MAX: Final = 1 << 20
 INPUTS_MAX: Final = 1_000_000
 TASK_KINDS: Final = ("command", "python", "model", "image", "driver")
 _TOML_PLACE: Final = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
@@ -39,11 +40,13 @@ class JobFile:
         self._is_task = "task" not in content and any(kind in content for kind in TASK_KINDS)
         self.body: dict[str, Any] = {"task": content, "count": 1} if self._is_task else content
         self._read_inputs(self.body, "$")
+        self._read_environment(self.body.get("task"), "$.task")
         stages = self.body.get("stages")
         if isinstance(stages, list):
             for place, stage in enumerate(stages):
                 if isinstance(stage, dict):
                     self._read_inputs(stage, f"$.stages[{place}]")
+                    self._read_environment(stage.get("task"), f"$.stages[{place}].task")
 
     @classmethod
     def read(cls, name: str) -> JobFile:
@@ -103,7 +106,7 @@ class JobFile:
         source = given.get("lines", given.get("files"))
         if not isinstance(source, str) or not source:
             raise self._wrong(path, "the name of a file, or a pattern, is a text")
-        folder = Path.cwd() if self.name == "-" else Path(self.name).resolve().parent
+        folder = self._folder
         if "lines" in given:
             if "as" in given:
                 raise self._wrong(path, "as belongs to files")
@@ -114,6 +117,18 @@ class JobFile:
             raise self._wrong(path, f"there is nothing in {source!r}")
         if len(table["inputs"]) > INPUTS_MAX:
             raise self._wrong(path, f"a job has at most {INPUTS_MAX:,} tasks")
+
+    def _read_environment(self, task: object, path: str) -> None:
+        """A text is the name of a file, whose content travels; a list is its lines."""
+        if isinstance(task, dict) and isinstance(task.get("environment"), str):
+            try:
+                task["environment"] = read_environment(self._folder / task["environment"])
+            except JobFileError as error:
+                raise self._wrong(f"{path}.environment", str(error)) from error
+
+    @property
+    def _folder(self) -> Path:
+        return Path.cwd() if self.name == "-" else Path(self.name).resolve().parent
 
     def _of_lines(self, file: Path, path: str) -> list[Any]:
         """A `.jsonl` file has a JSON value per line, every other one text; empty lines are
@@ -150,6 +165,12 @@ class JobFile:
 
     def _wrong(self, path: str, reason: str) -> JobFileError:
         return JobFileError(f"{self.place(path)}: {reason}")
+
+
+def read_environment(file: Path) -> str:
+    if file.is_file() and file.stat().st_size > ENVIRONMENT_BYTES_MAX:
+        raise JobFileError(f"{file} is over {ENVIRONMENT_BYTES_MAX >> 20} MiB")
+    return _text_of(file)
 
 
 def _text_of(file: Path) -> str:

@@ -45,6 +45,8 @@ class Task(msgspec.Struct):
     image: str | None = None
     python: str | None = None
     driver: str | None = None
+    environment: str | None = None
+    """The digest of its text."""
     arguments: Any = None
     requirements: dict[str, Any] = {}
     network: bool = False

@@ -148,6 +148,17 @@ class Model(_Section, frozen=True):
             raise ValueError(f"needs exactly one of endpoint, python and gguf, has {found}")
 
 
+class Environments(_Section, frozen=True):
+    """Packages that tasks ask for, installed by uv."""
+
+    max_size: ByteSize = ByteSize(20_000_000_000)
+    """The least recently used ones go when all together are bigger."""
+    build_seconds: Duration = 1800.0
+    """A build may take so long."""
+    allow_builds: bool = False
+    """Install what has no wheel: to build it runs its code outside of any sandbox."""
+
+
 class Accept(_Section, frozen=True):
     """Whose work a worker takes, beyond what tokens say. Empty takes all; a name may end in
     `*`."""
@@ -176,6 +187,7 @@ class Worker(_Section, frozen=True):
     price: Amount = 0.0
     """What it asks for one task, in whatever unit the swarm has agreed on."""
     accept: Accept = Accept()
+    environments: Environments = Environments()
     drivers: tuple[DriverName, ...] | None = None
     """How it runs tasks. Unset: in all ways that work here, those of other packages too."""
 

@@ -11,6 +11,8 @@ from .resources import Booking, Pairs, Requirements
 
 DEFAULT_USER = "owner"
 MODEL_SLOT = "model:"
+ENVIRONMENT_KEY = "="
+"""Beside the variables of a shape's environment; none of them can have this name."""
 OWN_DRIVERS = ("process", "python", "container", "model")
 """Tasks name no other: what they have says which of them they need."""
 
@@ -29,6 +31,17 @@ class Bounds(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NO_BOUNDS: Final = Bounds()
+
+
+class Environment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Packages that a task finds beside the standard library."""
+
+    key: str
+    """Of the text: what two tasks share if they share it."""
+    text: str = ""
+    """Of a requirements or lock file."""
+    path: str = ""
+    """Where its worker has it; nobody else sets this."""
 
 
 class Work(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -52,6 +65,7 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     env: Pairs = ()
     timeout_seconds: float | None = None
     bounds: Bounds = NO_BOUNDS
+    environment: Environment | None = None
 
 
 class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -87,6 +101,8 @@ def shape_of(
 ) -> Shape:
     # A process brings its environment along; a warm interpreter was started with one.
     environment = work.env if work.driver == "python" else ()
+    if work.environment is not None:
+        environment = (*environment, (ENVIRONMENT_KEY, work.environment.key))
     return Shape(
         driver=work.driver,
         requirements=requirements,

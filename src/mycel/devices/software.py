@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final
 
 PROBE_SECONDS: Final = 3.0
@@ -17,6 +20,7 @@ PROBES: Final = {
     "cuda": ("nvcc", "--version"),
     "rocm": ("hipconfig", "--version"),
     "bubblewrap": ("bwrap", "--version"),
+    "uv": ("uv", "--version"),
 }
 _VERSION: Final = re.compile(r"(?:release |version |\bv|\s|^)(\d+(?:\.\d+)+)")
 
@@ -34,11 +38,14 @@ def detect(run: Callable[[tuple[str, ...]], str] | None = None) -> tuple[tuple[s
 
 
 def _run(command: tuple[str, ...]) -> str:
-    if shutil.which(command[0]) is None:
+    # Beside our own interpreter too: what `pip` has installed need not be on the path.
+    search = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
+    program = shutil.which(command[0], path=search)
+    if program is None:
         return ""
     try:
         done = subprocess.run(
-            command,
+            (program, *command[1:]),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

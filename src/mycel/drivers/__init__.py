@@ -11,7 +11,7 @@ where `Shout(context)` makes a `Driver` of that name; see `docs/guides/drivers.m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +22,7 @@ from .interface import GRACE_SECONDS, OUTPUT_BYTES_MAX
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from .environments import Environments, EnvironmentSettings
     from .helper_client import Helper
     from .interface import Driver, DriverListener
 
@@ -38,6 +39,10 @@ class DriverContext(msgspec.Struct, frozen=True, kw_only=True):
     grace_seconds: float = GRACE_SECONDS
     """From SIGTERM to SIGKILL."""
     output_bytes_max: int = OUTPUT_BYTES_MAX
+    environment_settings: EnvironmentSettings | None = None
+    """How the environments of tasks are built; unset, as is usual."""
+    environments: Environments | None = None
+    """`create_drivers` sets this: they share it."""
 
 
 class DriverFault(Exception):
@@ -66,19 +71,34 @@ class BrokenDriver(DriverFault):
 def _process(context: DriverContext) -> Driver:
     from .process import ProcessDriver
 
-    return ProcessDriver(context)
+    return _in_environments(context, ProcessDriver)
 
 
 def _python(context: DriverContext) -> Driver:
     from .interpreter_pool import PoolLimits
     from .python import PythonDriver
 
-    return PythonDriver(
-        context.helper,
+    return _in_environments(
+        context,
+        lambda inner: PythonDriver(
+            inner.helper,
+            inner.listener,
+            inner.root / "python",
+            grace_seconds=inner.grace_seconds,
+            limits=PoolLimits(output_bytes_max=inner.output_bytes_max),
+        ),
+    )
+
+
+def _in_environments(context: DriverContext, make: Callable[[DriverContext], Driver]) -> Driver:
+    """A driver whose tasks may ask for packages, which all such drivers share."""
+    from .preparing import PreparingDriver
+
+    assert context.environments is not None
+    return PreparingDriver(
+        lambda listener: make(msgspec.structs.replace(context, listener=listener)),
         context.listener,
-        context.root / "python",
-        grace_seconds=context.grace_seconds,
-        limits=PoolLimits(output_bytes_max=context.output_bytes_max),
+        context.environments,
     )
 
 
@@ -110,8 +130,22 @@ def offered_drivers(wanted: tuple[str, ...] | None) -> tuple[str, ...]:
     return (*FACTORIES, *sorted(installed_drivers()))
 
 
+def create_drivers(names: Iterable[str], context: DriverContext) -> list[Driver]:
+    """All that a worker has. Raises `DriverFault`."""
+    from .environments import Environments, EnvironmentSettings
+    from .errands import Errands
+
+    environments = Environments(
+        context.root / "environments",
+        Errands(context),
+        context.environment_settings or EnvironmentSettings(),
+    )
+    context = msgspec.structs.replace(context, environments=environments)
+    return [create_driver(name, context) for name in names]
+
+
 def create_driver(name: str, context: DriverContext) -> Driver:
-    """Raises `DriverFault`."""
+    """One of them: ours need a context of `create_drivers`."""
     factory = FACTORIES.get(name)
     if factory is not None:
         return factory(context)

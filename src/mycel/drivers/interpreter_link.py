@@ -41,8 +41,8 @@ RECEIVE_BYTES: Final = 1 << 18
 FRAME_BYTES_MAX: Final = 96 << 20
 """A value and both outputs at their limits, and some more."""
 
-Key = tuple[str, Pairs]
-"""User and environment: an interpreter serves one of them only."""
+Key = tuple[str, Pairs, str]
+"""User, variables and packages (where they are): an interpreter serves one of them only."""
 
 
 class BrokenInterpreter(Exception):

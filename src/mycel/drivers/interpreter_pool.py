@@ -116,8 +116,9 @@ class InterpreterPool:
         with contextlib.suppress(OSError):  # the helper finds none then, and says so
             Path(folder).mkdir(0o700)
         limits = self._limits
+        _, variables, packages = key
         command = [
-            sys.executable,
+            f"{packages}/bin/python" if packages else sys.executable,
             "-P",
             _PROGRAM,
             str(INTERPRETER_SOCKET),
@@ -127,7 +128,10 @@ class InterpreterPool:
             str(limits.value_bytes_max),
             str(LONG_SECONDS),
         ]
-        environment = {**self._environment, **dict(key[1]), "MYCEL_WORKDIR": folder}
+        inherited = dict(self._environment)
+        if packages:
+            inherited.pop("PYTHONPATH", None)  # of the worker's own Python
+        environment = {**inherited, **dict(variables), "MYCEL_WORKDIR": folder}
         request = StartInterpreter(number, command, environment, folder)
         self._helper.post_with_descriptors(request, link.descriptors())
         link.handed_over()

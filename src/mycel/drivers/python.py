@@ -356,4 +356,5 @@ class PythonDriver:
 
 
 def _key(run: Run) -> Key:
-    return run.user, run.work.env
+    packages = run.work.environment
+    return run.user, run.work.env, "" if packages is None else packages.path

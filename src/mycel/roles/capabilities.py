@@ -5,9 +5,10 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from mycel.config.settings import Worker
+from mycel.config.settings import Environments, Worker
 from mycel.core.resources import Capabilities, Gpu
 from mycel.devices import gpus, machine, software
+from mycel.drivers.environments import EnvironmentSettings
 
 from .offering import footprint
 
@@ -27,6 +28,14 @@ def capabilities_of(worker: Worker, folder: Path, drivers: tuple[str, ...]) -> C
         software=software.detect(),
         custom=tuple(sorted(worker.custom.items())),
         price=worker.price,
+    )
+
+
+def environment_settings(environments: Environments) -> EnvironmentSettings:
+    return EnvironmentSettings(
+        size_max=int(environments.max_size),
+        build_seconds_max=environments.build_seconds,
+        allow_builds=environments.allow_builds,
     )
 
 

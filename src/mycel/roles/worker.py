@@ -42,13 +42,13 @@ async def serve(
     from mycel.core.worker.authority import AcceptRules
     from mycel.discovery.peerbook import PeerBook
     from mycel.discovery.publishing import Publishing
-    from mycel.drivers import DriverContext, DriverFault, create_driver, offered_drivers
+    from mycel.drivers import DriverContext, DriverFault, create_drivers, offered_drivers
     from mycel.drivers.helper_client import Helper
     from mycel.node.clock import LoopClock
     from mycel.store.spool import Spool
 
     from .authorising import remembering
-    from .capabilities import capabilities_of
+    from .capabilities import capabilities_of, environment_settings
     from .offering import Offering
     from .protocols import reserves, ways_of
     from .working import WorkerNode
@@ -101,9 +101,10 @@ async def serve(
         listener=node,
         root=program.folder.path / "tasks",
         output_bytes_max=OUTPUT_BYTES_MAX,
+        environment_settings=environment_settings(worker.environments),
     )
     try:
-        drivers = [create_driver(driver, context) for driver in names]
+        drivers = create_drivers(names, context)
     except DriverFault as fault:
         raise RoleFault(str(fault)) from fault
     offering = Offering(drivers, node.serve, helper, context.root / "model", program.note)

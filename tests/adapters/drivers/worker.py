@@ -13,7 +13,7 @@ if __name__ == "__main__":
 
 from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.work import Work
-from mycel.drivers import DriverContext, create_driver
+from mycel.drivers import DriverContext, create_drivers
 from mycel.drivers.helper_client import Helper
 from mycel.drivers.interface import Finished, Run
 
@@ -35,7 +35,7 @@ async def work(folder: Path) -> None:
         function="endless:call",
         env=(("PYTHONPATH", str(folder)), ("NOTE", str(folder / "call"))),
     )
-    drivers = [create_driver(one.driver, context) for one in (process, call)]
+    drivers = create_drivers([one.driver for one in (process, call)], context)
     for number, (driver, one) in enumerate(zip(drivers, (process, call), strict=True), 1):
         run = Run(AttemptId(number), f"j.{number}", "j", 1, "owner", one, b"")
         driver.submit(LaneId(number), [run])

@@ -66,15 +66,18 @@ class Sending:
         return 1 << 30 if limit is None else limit - len(self._state.attempts)
 
     def _send(self, lease: Lease, tasks: list[tuple[Block, int]], now: float) -> None:
-        """In as many messages as the size of the arguments asks for."""
+        """In as many messages as the size of arguments and environments asks for."""
         part: list[tuple[Block, int, bytes]] = []
         size = 0
         for block, index in tasks:
             encoded = block.argument(index)
-            size += len(encoded)
+            own = len(encoded)
+            if not part or block.group is not part[-1][0].group or block.job is not part[-1][0].job:
+                own += _environment_bytes(block)
+            size += own
             if part and size > MESSAGE_BYTES:
                 self._send_part(lease, part, now)
-                part, size = [], len(encoded)
+                part, size = [], own
             part.append((block, index, encoded))
         if part:
             self._send_part(lease, part, now)
@@ -116,3 +119,8 @@ class Sending:
     def _empty_bundle(self, first: AttemptId, block: Block) -> Bundle:
         job = block.job
         return Bundle(first, job.number, job.id, block.owner_epoch, block.work, [], [], [])
+
+
+def _environment_bytes(block: Block) -> int:
+    environment = block.work.environment
+    return 0 if environment is None else len(environment.text)

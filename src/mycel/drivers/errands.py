@@ -1,0 +1,71 @@
+"""Commands that a driver runs for its own sake: to build an environment, to fetch an image.
+
+They start through the spawn helper like tasks do, each in a lane of its own, so that none of
+them outlives the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mycel.core.identifiers import AttemptId, LaneId
+from mycel.core.resources import Pairs
+from mycel.core.work import Work
+
+from .commands import CommandDriver, Prepared
+from .interface import Finished, Run
+
+if TYPE_CHECKING:
+    from . import DriverContext
+
+_numbers = itertools.count(1)
+"""Below zero they are an errand's attempt and lane: tasks have theirs above it."""
+
+
+class Errands:
+    def __init__(self, context: DriverContext) -> None:
+        self._ends: dict[AttemptId, asyncio.Future[Finished]] = {}
+        self._driver = _Errand(msgspec.structs.replace(context, listener=self))
+
+    async def run(
+        self, command: tuple[str, ...], *, env: Pairs = (), timeout_seconds: float | None = None
+    ) -> Finished:
+        """Its end, whatever it is. When the caller is cancelled, the command is killed."""
+        number = -next(_numbers)
+        attempt, lane = AttemptId(number), LaneId(number)
+        work = Work("errand", command=command, env=env, timeout_seconds=timeout_seconds)
+        end = self._ends[attempt] = asyncio.get_running_loop().create_future()
+        self._driver.submit(lane, [Run(attempt, "errand", "errand", 1, "", work, b"")])
+        try:
+            return await asyncio.shield(end)
+        except asyncio.CancelledError:
+            self._driver.kill([attempt])
+            raise
+        finally:
+            self._driver.close_lane(lane)
+
+    async def close(self) -> None:
+        await self._driver.close()
+
+    def started(self, attempts: list[tuple[AttemptId, float]]) -> None: ...
+    def streamed(self, attempt: AttemptId, piece: bytes) -> None: ...
+    def returned(self, lane: LaneId, attempts: list[AttemptId]) -> None: ...
+    def withdrawn(self, attempts: list[AttemptId]) -> None:
+        self.finished([Finished(one, "cancelled", error="cancelled") for one in attempts])
+
+    def finished(self, finished: list[Finished]) -> None:
+        for one in finished:
+            end = self._ends.pop(one.attempt, None)
+            if end is not None and not end.done():
+                end.set_result(one)
+
+
+class _Errand(CommandDriver):
+    name = "errand"
+
+    def prepared(self, run: Run) -> Prepared:
+        return run.work, ()

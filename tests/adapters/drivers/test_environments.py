@@ -1,0 +1,305 @@
+"""Environments of tasks: built once, kept while there is room, and who pays for what fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from mycel.core.work import Environment, Run, Work
+from mycel.drivers import DriverContext
+from mycel.drivers.conformance import PROMISES, Promise, Stage, Subject, keep, named
+from mycel.drivers.conformance_stage import OTHER_LANE, is_gone
+from mycel.drivers.environments import (
+    NO_UV,
+    Environments,
+    EnvironmentSettings,
+    find_uv,
+)
+from mycel.drivers.errands import Errands
+from mycel.drivers.interface import Driver
+from mycel.drivers.preparing import PreparingDriver
+
+from .subjects import Functions, Processes
+from .wheels import make_wheel, requirements
+
+UV = find_uv()
+pytestmark = pytest.mark.skipif(UV is None, reason="uv is not installed")
+
+
+class Within(Subject):
+    """One of our drivers, with environments that are built by a uv that counts its builds."""
+
+    def __init__(self, kind: str, folder: Path, text: str = "", **settings: Any) -> None:
+        self._inner = {"python": Functions, "process": Processes}[kind]()
+        self.name = kind
+        self.folder = folder
+        self.text = text
+        self.settings = EnvironmentSettings(**settings)
+        self.uv: str | None = self._counting_uv()
+
+    def _counting_uv(self) -> str:
+        """Waits while there is a file `hold`."""
+        script = self.folder / "uv"
+        script.write_text(
+            f"#!/bin/sh\necho $$ $1 >> {self.folder}/calls\n"
+            f"while test -e {self.folder}/hold; do sleep 0.02; done\n"
+            f'exec {UV} "$@"\n'
+        )
+        script.chmod(0o755)
+        return str(script)
+
+    def calls(self) -> list[str]:
+        file = self.folder / "calls"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def create(self, context: DriverContext) -> Driver:
+        environments = Environments(
+            context.root / "environments", Errands(context), self.settings, lambda: self.uv
+        )
+        return PreparingDriver(
+            lambda listener: self._inner.create(
+                msgspec.structs.replace(context, listener=listener)
+            ),
+            context.listener,
+            environments,
+        )
+
+    def _with(self, work: Work) -> Work:
+        return msgspec.structs.replace(work, environment=Environment("", self.text))
+
+    def quick(self) -> Work:
+        return self._with(self._inner.quick())
+
+    def slow(self) -> Work:
+        return self._with(self._inner.slow())
+
+    def failing(self) -> Work:
+        return self._with(self._inner.failing())
+
+    def crashing(self) -> Work:
+        return self._with(self._inner.crashing())
+
+
+def calling(stage: Stage, function: str, text: str, **options: Any) -> Run:
+    return stage.run(function=function, environment=Environment("", text), **options)
+
+
+def running(stage: Stage, command: tuple[str, ...], text: str, **options: Any) -> Run:
+    return stage.run(command, environment=Environment("", text), **options)
+
+
+def built(stage: Stage) -> set[str]:
+    return {folder.name for folder in (stage.folder / "root" / "environments").iterdir()}
+
+
+@pytest.mark.parametrize("kind", ["process", "python"])
+@pytest.mark.parametrize("promise", PROMISES, ids=named)
+def test_promises(promise: Promise, kind: str, tmp_path: Path) -> None:
+    keep(promise, Within(kind, tmp_path), tmp_path)
+
+
+def test_functions_and_processes_find_the_packages_of_their_environment(tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    make_wheel(wheels, "tiny", "1.0", "def version(): return VERSION\n")
+    make_wheel(wheels, "tiny", "2.0", "def version(): return VERSION\n")
+    old, new = (requirements(wheels, f"tiny=={one}") for one in ("1.0", "2.0"))
+
+    async def functions(stage: Stage) -> None:
+        for text, version in ((old, b'"1.0"'), (new, b'"2.0"'), (old, b'"1.0"')):
+            end = await stage.result_of(calling(stage, "tiny:version", text))
+            assert (end.state, end.value) == ("succeeded", version), end.error
+        end = await stage.result_of(stage.run(function="tiny:version"))
+        assert end.state == "failed"
+        assert "cannot import 'tiny'" in end.error
+
+    async def processes(stage: Stage) -> None:
+        end = await stage.result_of(running(stage, ("tiny",), old))
+        assert (end.state, end.stdout) == ("succeeded", b"1.0\n"), end.error
+        script = "import sys, tiny; print(tiny.VERSION, sys.prefix)"
+        end = await stage.result_of(running(stage, ("python", "-c", script), new))
+        version, prefix = end.stdout.decode().split()
+        assert version == "2.0"
+        assert Path(prefix).parent == stage.folder / "root" / "environments"
+
+    subject = Within("python", tmp_path)
+    keep(functions, subject, tmp_path)
+    count = len(subject.calls())
+    keep(processes, Within("process", tmp_path), tmp_path)
+    assert len(subject.calls()) == count, "what an earlier worker has built is there"
+
+
+def test_an_environment_is_built_once_for_many_tasks(tmp_path: Path) -> None:
+    subject = Within("process", tmp_path, "# nothing\n")
+
+    async def scenario(stage: Stage) -> None:
+        runs = [stage.quick() for _ in range(20)]
+        for number, run in enumerate(runs):
+            stage.submit(run, lane=OTHER_LANE if number % 2 else 1)  # type: ignore[arg-type]
+        await stage.all_ended()
+        assert len(built(stage)) == 1
+        assert len(subject.calls()) == 2  # to make it, and to fill it
+
+    keep(scenario, subject, tmp_path)
+
+
+def test_a_build_holds_up_nobody_else_and_no_time_out(tmp_path: Path) -> None:
+    subject = Within("process", tmp_path, "# nothing\n")
+    (tmp_path / "hold").touch()
+
+    async def scenario(stage: Stage) -> None:
+        first = running(stage, ("true",), subject.text, timeout=5.0)
+        unwanted, killed = stage.quick(), stage.quick()
+        stage.submit(first, unwanted, killed)
+        await stage.until(subject.calls)
+        other = stage.run(("true",))
+        stage.submit(other, lane=OTHER_LANE)
+        assert (await stage.end_of(other)).state == "succeeded"
+        stage.driver.withdraw([unwanted.attempt])
+        stage.driver.kill([killed.attempt])
+        await stage.until(lambda: len(stage.recorder.taken_back) == 2)
+        assert first.attempt not in stage.recorder.starts
+        (tmp_path / "hold").unlink()
+        end = await stage.end_of(first)
+        assert (end.state, end.error) == ("succeeded", "")
+        assert end.ended_at - end.started_at < 5.0
+
+    keep(scenario, subject, tmp_path)
+
+
+def test_close_ends_a_build_and_the_next_start_removes_what_is_half_built(tmp_path: Path) -> None:
+    subject = Within("process", tmp_path, "# nothing\n")
+    (tmp_path / "hold").touch()
+    half_built = tmp_path / "root" / "environments" / "0123"
+    half_built.mkdir(parents=True)
+    (half_built / "pyvenv.cfg").touch()
+
+    async def scenario(stage: Stage) -> None:
+        assert not half_built.exists()
+        stage.submit(stage.quick())
+        await stage.until(subject.calls)
+
+    keep(scenario, subject, tmp_path)
+    assert is_gone(int(subject.calls()[0].split()[0]))
+    assert list((tmp_path / "root" / "environments").iterdir()) == []
+
+
+def test_a_build_that_fails_is_the_tasks_fault_and_not_tried_at_once_again(tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    subject = Within("python", tmp_path, requirements(wheels, "no-such-package==3"))
+
+    async def scenario(stage: Stage) -> None:
+        end = await stage.result_of(stage.quick())
+        assert (end.state, end.driver_fault) == ("failed", False)
+        first, *rest = end.error.splitlines()
+        assert first.startswith("the environment cannot be built: ")
+        assert any("no-such-package" in line for line in rest), end.error
+        count = len(subject.calls())
+        assert (await stage.result_of(stage.quick())).error == end.error
+        assert len(subject.calls()) == count
+        assert built(stage) == set()
+        assert (await stage.result_of(stage.run(function="time:time"))).state == "succeeded"
+
+    keep(scenario, subject, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("-r other.txt", "names another file"),
+        ("--constraint=/etc/passwd", "names another file"),
+        ("-e .", "names another file"),
+        ("/etc/passwd", "a path on the worker's machine"),
+        ("tiny @ ./tiny", "a path on the worker's machine"),
+        ("tiny==${HOME}", "variables"),
+        ("version = 1\nrevision = 2\n\n[[package]]\nname = 'a'\n", "uv export"),
+        ("a" * ((1 << 20) + 1), "at most 1 MiB"),
+    ],
+)
+def test_a_text_that_no_worker_should_build(text: str, complaint: str, tmp_path: Path) -> None:
+    subject = Within("python", tmp_path, text)
+
+    async def scenario(stage: Stage) -> None:
+        end = await stage.result_of(stage.quick())
+        assert (end.state, end.driver_fault) == ("failed", False)
+        assert complaint in end.error
+        assert subject.calls() == []
+
+    keep(scenario, subject, tmp_path)
+
+
+def test_only_wheels_are_installed_unless_the_owner_allows_more(tmp_path: Path) -> None:
+    source = tmp_path / "sources" / "odd-1.0"
+    source.mkdir(parents=True)
+    (source / "setup.py").write_text(f"open('{tmp_path}/ran', 'w')\n")
+    (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
+    shutil.make_archive(str(source), "gztar", source.parent, source.name)
+    subject = Within("process", tmp_path, requirements(source.parent, "odd"))
+
+    async def scenario(stage: Stage) -> None:
+        end = await stage.result_of(stage.quick())
+        assert end.state == "failed"
+        assert not (tmp_path / "ran").exists()
+
+    keep(scenario, subject, tmp_path)
+
+
+def test_a_worker_without_uv_says_what_to_install(tmp_path: Path) -> None:
+    subject = Within("python", tmp_path)
+    subject.uv = None
+
+    async def scenario(stage: Stage) -> None:
+        end = await stage.result_of(stage.quick())
+        assert (end.state, end.driver_fault, end.error) == ("failed", True, NO_UV)
+
+    keep(scenario, subject, tmp_path)
+
+
+def test_the_least_recently_used_ones_make_room_but_none_in_use(tmp_path: Path) -> None:
+    subject = Within("process", tmp_path, size_max=1)
+
+    async def scenario(stage: Stage) -> None:
+        staying = running(stage, ("sleep", "1000"), "# staying\n")
+        stage.submit(staying)
+        await stage.start_of(staying)
+        (kept,) = built(stage)
+        last: set[str] = set()
+        for name in ("one", "two"):
+            run = running(stage, ("true",), f"# {name}\n")
+            stage.submit(run, lane=OTHER_LANE)
+            assert (await stage.end_of(run)).state == "succeeded"
+            assert len(built(stage)) == 2
+            assert kept in built(stage)
+            assert built(stage) != last
+            last = built(stage)
+        stage.driver.kill([staying.attempt])
+
+    keep(scenario, subject, tmp_path)
+
+
+def pypi_answers() -> bool:
+    try:
+        with socket.create_connection(("pypi.org", 443), timeout=2.0):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif("not pypi_answers()", reason="PyPI cannot be reached from here")
+def test_a_package_from_pypi_with_its_hash(tmp_path: Path) -> None:
+    digest = "4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274"
+    text = f"six==1.17.0 --hash=sha256:{digest}\n"
+    subject = Within("python", tmp_path)
+
+    async def scenario(stage: Stage) -> None:
+        run = calling(stage, "six:ensure_str", text, arguments=["hello"])
+        end = await stage.result_of(run)
+        assert (end.state, json.loads(end.value)) == ("succeeded", "hello"), end.error
+
+    keep(scenario, subject, tmp_path)

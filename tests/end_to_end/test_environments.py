@@ -1,0 +1,66 @@
+"""Packages that tasks bring along, through a real swarm: job files, REST, Python, commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mycel.drivers.environments import find_uv
+from tests.adapters.drivers.wheels import make_wheel, requirements
+
+from .swarm import Swarm
+
+pytestmark = pytest.mark.skipif(find_uv() is None, reason="uv is not installed")
+
+CODE = "def count(text): return [VERSION, len(text.split())]\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A requirements file of one package."""
+    make_wheel(tmp_path / "wheels", "wordcount", "1.5", CODE)
+    path = tmp_path / "requirements.txt"
+    path.write_text(requirements(tmp_path / "wheels", "wordcount"))
+    return path
+
+
+def test_every_way_to_give_an_environment(swarm: Swarm, file: Path) -> None:
+    job = file.with_name("count.toml")
+    job.write_text(
+        'python = "wordcount:count"\narguments = ["to be or not"]\n'
+        'environment = "requirements.txt"\n'
+    )
+    done = swarm.mycel("submit", "--follow", str(job))
+    assert done.code == 0, done
+    assert '["1.5",4]' in done.out
+    done = swarm.mycel("run", "--environment", str(file), "--", "wordcount")
+    assert (done.code, done.out) == (0, "1.5\n"), done
+    task = swarm.client.submit(
+        python="wordcount:count", arguments=["a b"], environment=file, wait=30
+    )
+    assert task.value == ["1.5", 2]
+    assert (task.environment or "").startswith("blake3:")
+    lines = file.read_text().splitlines()
+    task = swarm.client.submit(
+        python="wordcount:count", arguments=["a"], environment=lines, wait=30
+    )
+    assert task.value == ["1.5", 1]
+
+
+def test_a_build_that_fails_is_told_with_what_uv_said(swarm: Swarm, file: Path) -> None:
+    text = requirements(file.parent / "wheels", "wordcount==7")
+    task = swarm.client.submit(python="wordcount:count", environment=text, wait=30)
+    assert task.state == "failed"
+    assert len(task.attempts) == 1
+    assert (task.error or "").startswith("the environment cannot be built: ")
+    assert "wordcount==7" in (task.error or "")
+
+
+def test_a_file_that_is_missing_is_told_with_its_line(swarm: Swarm, tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text('command = ["true"]\nenvironment = "nowhere.txt"\n')
+    done = swarm.mycel("submit", str(job))
+    assert done.code != 0
+    assert "job.toml, line 2" in done.err
+    assert "nowhere.txt" in done.err
