@@ -1,7 +1,8 @@
 """A model server of another make, as a worker's owner may run one: OpenAI's routes over HTTP.
 
 `python model_server.py NAME` prints its port, and answers with its name and the last words
-that it was asked. A prompt says how it should behave:
+that it was asked. One named `mute` never answers, one named `liar` never answers in JSON, one
+named `sick` always has a fault of its own. A prompt says how it should behave:
 
     slow        a token every 50 ms
     hang        the first token never comes
@@ -41,11 +42,13 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 async def respond(writer: asyncio.StreamWriter, path: str, body: dict[str, Any]) -> None:
     prompt = str(body.get("prompt") or body.get("input") or body["messages"][-1]["content"])
-    if "hang" in prompt:
+    if "hang" in prompt or sys.argv[1] == "mute":
         await asyncio.Event().wait()
     if "teapot" in prompt:
         whole(writer, 418, {"error": {"message": "short and stout"}})
-    elif "nonsense" in prompt:
+    elif sys.argv[1] == "sick":
+        whole(writer, 500, {"error": {"message": "out of memory"}})
+    elif "nonsense" in prompt or sys.argv[1] == "liar":
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n<hm>")
     elif path.endswith("/embeddings"):
         given = body["input"] if isinstance(body["input"], list) else [body["input"]]

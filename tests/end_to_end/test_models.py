@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -53,14 +54,25 @@ def worker(name: str, endpoint: str, kind: str = "chat", slots: int = 4) -> str:
     )
 
 
-def serve_on_two(make_swarm: SwarmMaker, servers: Servers, kind: str = "chat") -> Swarm:
+def serve_on_two(
+    make_swarm: SwarmMaker,
+    servers: Servers,
+    first: str = "one",
+    second: str = "two",
+    slots: int = 4,
+) -> Swarm:
     """One server for each of two workers, known by its name."""
-    swarm = make_swarm(worker("parrot", servers.start("one"), kind))
+    swarm = make_swarm(worker("parrot", endpoint(servers, first), slots=slots))
     swarm.up(workers=1)
     settings = swarm.home / "mycel.toml"
-    settings.write_text(worker("parrot", servers.start("two"), kind))
+    settings.write_text(worker("parrot", endpoint(servers, second), slots=slots))
     swarm.up(workers=2)
     return swarm
+
+
+def endpoint(servers: Servers, name: str) -> str:
+    """Of a server of that name; nobody listens at that of `down`."""
+    return "http://127.0.0.1:9/v1" if name == "down" else servers.start(name)
 
 
 def ask(swarm: Swarm, prompt: str, **more: Any) -> Any:
@@ -157,22 +169,93 @@ def test_requests_spread_and_survive_the_loss_of_a_worker(
     assert ask(swarm, "hello").json["choices"][0]["message"]["content"] == f"{other} says hello"
 
 
+def test_requests_spread_by_load(make_swarm: SwarmMaker, servers: Servers) -> None:
+    swarm = serve_on_two(make_swarm, servers, slots=8)
+    for _ in range(2):  # by negotiation, then over the leases that it has brought
+        streams = [events(open_stream(swarm, "slow")) for _ in range(6)]
+        first = [next(one)["choices"][0]["delta"]["content"].strip() for one in streams]
+        assert min(first.count("one"), first.count("two")) >= 2, first
+        listed = swarm.mycel("models", "--json").json["items"]
+        for stream in streams:
+            assert list(stream)[-1] == "done"
+    assert [(one["name"], one["kind"], one["slots_total"]) for one in listed] == [
+        ("parrot", "chat", 16)
+    ]
+    assert listed[0]["slots_free"] == 10
+    assert sorted(one["name"] for one in listed[0]["workers"]) == ["worker-1", "worker-2"]
+    eventually(lambda: "16/16 free" in swarm.mycel("models").out, "all slots are free again")
+
+
+def test_a_dry_run_shows_what_the_model_is_said_to_take(
+    make_swarm: SwarmMaker, servers: Servers
+) -> None:
+    settings = worker("parrot", servers.start("one")) + 'memory = "1GB"\ngpu_memory = "2GB"\n'
+    swarm = make_swarm(settings)
+    swarm.up(workers=1)
+    body = json.dumps({"count": 3, "task": {"model": "parrot", "input": "hello"}})
+    answer = call(swarm, "POST", "/api/v1/jobs?dry_run=true", body)
+    assert answer.status == 200, answer
+    [shape] = answer.json["shapes"]
+    assert shape["source"] == "model"
+    assert shape["requirements"]["min_memory"] == 1_000_000_000
+    assert shape["slots"] == 4
+    [listed] = swarm.mycel("models", "--json").json["items"]
+    assert (listed["memory"], listed["gpu_memory"]) == (1_000_000_000, 2_000_000_000)
+
+
 def test_a_worker_lost_before_the_first_token_is_replaced(
     make_swarm: SwarmMaker, servers: Servers
 ) -> None:
-    swarm = make_swarm(worker("parrot", servers.start("one")))
+    swarm = make_swarm(worker("parrot", servers.start("mute")))
     swarm.up(workers=1)
-    body = json.dumps({"model": "parrot", "input": "hang on"})
-    task = call(swarm, "POST", "/api/v1/tasks", body).json["id"]
-    eventually(lambda: swarm.client.task(task).state == "running", "it waits for its first token")
-    settings = swarm.home / "mycel.toml"
-    settings.write_text(worker("parrot", servers.start("two")).replace("hang", "go"))
-    swarm.up(workers=2)
-    swarm.kill("worker-1")
-    eventually(
-        lambda: swarm.name_of(swarm.client.task(task).worker) == "worker-2", "the other has it"
-    )
-    swarm.client.cancel(task)
+    with ThreadPoolExecutor(1) as threads:
+        said = threads.submit(lambda: list(events(open_stream(swarm, "hello there"))))
+        eventually(lambda: swarm.client.stats()["tasks_running"] == 1, "it waits for a token")
+        settings = swarm.home / "mycel.toml"
+        settings.write_text(worker("parrot", servers.start("two")))
+        swarm.up(workers=2)
+        swarm.kill("worker-1")
+        whole = said.result(timeout=30)
+    assert whole[0]["choices"][0]["delta"]["content"] == "two "
+    assert whole[-1] == "done"
+
+
+@pytest.mark.parametrize("fault", ["down", "sick", "liar"])
+def test_who_asks_does_not_notice_that_one_server_of_two_fails(
+    make_swarm: SwarmMaker, servers: Servers, fault: str
+) -> None:
+    swarm = serve_on_two(make_swarm, servers, fault)
+    for number in range(6):
+        answer = ask(swarm, f"hello {number}")
+        assert answer.status == 200, answer
+        assert answer.json["choices"][0]["message"]["content"] == f"two says hello {number}"
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [("sick", "the model server answered 500: out of memory"), ("liar", "answer is no JSON")],
+)
+def test_a_server_that_fails_is_told_of_by_its_fault(
+    make_swarm: SwarmMaker, servers: Servers, fault: str, error: str
+) -> None:
+    swarm = make_swarm(worker("parrot", servers.start(fault)))
+    swarm.up(workers=1)
+    body = json.dumps({"model": "parrot", "input": "hello"})
+    task = call(swarm, "POST", "/api/v1/tasks?wait=20", body).json
+    assert (task["state"], len(task["attempts"])) == ("failed", 3)
+    assert error in task["error"]
+    assert swarm.client.submit(command=["echo", "on"], wait=30).value == "on\n"
+
+
+def test_a_server_that_is_too_slow_runs_out_of_time(
+    make_swarm: SwarmMaker, servers: Servers
+) -> None:
+    brief = BRISK.replace("[scheduler", "[scheduler]\ntask_timeout = 0.2\n[scheduler")
+    swarm = make_swarm(worker("parrot", servers.start("mute")).replace(BRISK, brief))
+    swarm.up(workers=1)
+    answer = ask(swarm, "hello")
+    assert answer.status == 504
+    assert "took longer than 0.2 s" in answer.json["error"]["message"]
 
 
 def test_a_server_that_is_down_costs_an_attempt_not_the_worker(make_swarm: SwarmMaker) -> None:

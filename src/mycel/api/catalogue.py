@@ -156,6 +156,7 @@ ROUTES: Final = (
         problems=(404, 422, 429),
     ),
     Route("GET", "/api/v1/workers", "List workers", "WorkerList", problems=(422,)),
+    Route("GET", "/api/v1/models", "List the models that are served", "ModelList", problems=(422,)),
     Route("GET", "/api/v1/peers", "List connected peers", "PeerList", problems=(422,)),
     Route(
         "GET", "/api/v1/swarm", "How this node stands in its swarm", "SwarmAnswer", problems=(422,)
@@ -255,7 +256,7 @@ def document() -> bytes:
 def _schemas() -> tuple[dict[str, Any], dict[str, Any]]:
     from mycel.core.views import Explanation
 
-    from . import answers, bodies, network, problems, workers
+    from . import answers, bodies, models, network, problems, workers
 
     kinds: list[Any] = [
         bodies.TaskBody,
@@ -272,6 +273,7 @@ def _schemas() -> tuple[dict[str, Any], dict[str, Any]]:
         answers.LogsAnswer,
         answers.ResultAnswer,
         workers.WorkerList,
+        models.ModelList,
         network.PeerList,
         network.SwarmAnswer,
         network.PingBody,

@@ -13,7 +13,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
 
-from . import jobs, network, tasks, workers
+from . import jobs, models, network, tasks, workers
 from .access import Caller
 from .answers import ResultAnswer, RevocationsAnswer, encode
 from .backend import Backend
@@ -134,6 +134,11 @@ def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
         _query(request)
         return _json(await workers.list_workers(backend))
 
+    @get("/api/v1/models")
+    async def list_models(request: AnyRequest) -> Response[bytes]:
+        _query(request)
+        return _json(await models.list_models(backend))
+
     @get("/api/v1/peers")
     async def list_peers(request: AnyRequest) -> Response[bytes]:
         _query(request)
@@ -168,7 +173,7 @@ def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
     def openapi() -> Response[bytes]:
         return Response(document(), media_type=MediaType.JSON)
 
-    return [list_workers, list_peers, swarm, ping, revoke, stats, metrics, openapi]
+    return [list_workers, list_models, list_peers, swarm, ping, revoke, stats, metrics, openapi]
 
 
 def _answer_exception(request: AnyRequest, error: Exception) -> Response[bytes]:

@@ -1,4 +1,4 @@
-"""`mycel jobs`, `mycel tasks`, `mycel workers`."""
+"""`mycel jobs`, `mycel tasks`, `mycel workers`, `mycel models`."""
 
 from __future__ import annotations
 
@@ -124,6 +124,30 @@ def workers(given: list[str]) -> int:
             "RTT",
         ),
         [_worker_row(worker) for worker in found],
+    )
+    return 0
+
+
+def models(given: list[str]) -> int:
+    chosen = parser("models", "List the models that workers serve.").parse_args(given)
+    with connect(chosen) as client:
+        found = client.get("/api/v1/models")
+    if chosen.json:
+        print_json(found)
+        return 0
+    print_table(
+        ("MODEL", "KIND", "WORKERS", "SLOTS", "MEMORY", "GPU MEMORY"),
+        [
+            (
+                model["name"],
+                model["kind"],
+                ", ".join(worker["name"] for worker in model["workers"]),
+                f"{model['slots_free']}/{model['slots_total']} free",
+                size(model["memory"]) if model["memory"] else "-",
+                size(model["gpu_memory"]) if model["gpu_memory"] else "-",
+            )
+            for model in found["items"]
+        ],
     )
     return 0
 

@@ -50,6 +50,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "token": Command("create, inspect, narrow or revoke a token", "mycel.cli.access", "token"),
         "user": Command("add, list or disable users", "mycel.cli.access", "user"),
         "workers": Command("list workers", "mycel.cli.lists", "workers"),
+        "models": Command("list the models that are served", "mycel.cli.lists", "models"),
         "peers": Command("list the peers of the scheduler's node", "mycel.cli.network", "peers"),
         "swarm": Command("status; ping PEER", "mycel.cli.network", "swarm"),
         "config": Command("check or show a configuration", "mycel.cli.configuration", "config"),

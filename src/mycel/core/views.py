@@ -7,7 +7,7 @@ import msgspec
 from .identifiers import JobId, PeerId
 from .jobs import Specification
 from .journal import AttemptEnded
-from .resources import Capabilities, Free, Requirements
+from .resources import Amounts, Capabilities, Free, Requirements
 
 
 class TaskView(msgspec.Struct, frozen=True):
@@ -180,6 +180,8 @@ class WorkerView(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
     software_version: str
     facts: tuple[Fact, ...] = ()
+    idle_models: Amounts = ()
+    """Slots of models that this scheduler has leased and does not use now."""
 
 
 class Obstacle(msgspec.Struct, frozen=True):

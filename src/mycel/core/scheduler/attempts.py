@@ -96,6 +96,14 @@ class Attempts:
         self._roster.moved(worker)
         self._acknowledge_soon(worker, acknowledged, now)
 
+    def failed_by_driver(self, worker: Worker, outcomes: Sequence[Outcome]) -> list[ShapeQueue]:
+        """The queues of model tasks whose server did not do its part."""
+        faults = [one.attempt for one in outcomes if one.driver_fault]
+        found = [worker.attempts.get(attempt) for attempt in faults]
+        leases = [one.lease for one in found if one is not None and one.lease is not None]
+        queues = dict.fromkeys(lease.queue for lease in leases)
+        return [queue for queue in queues if queue.shape.driver == "model"]
+
     def _acknowledge_soon(self, worker: Worker, attempts: list[AttemptId], now: float) -> None:
         """The worker keeps its results until then, and nobody waits for that."""
         if not worker.to_acknowledge:

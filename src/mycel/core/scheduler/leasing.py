@@ -165,8 +165,25 @@ class Leasing:
         queue.refused |= 1 << worker.member.slot
         self._state.timers.set(("ask", (worker.peer, queue.shape)), again)
 
+    def shun(self, worker: Worker, queue: ShapeQueue, now: float) -> None:
+        """Its driver has failed such a task: a server that is down would fail them all, and the
+        quicker the more it gets. Others have them for a while, if there are any."""
+        pool, member = self._state.pool, worker.member
+        if member is None or queue.shape in worker.asked:
+            return
+        others = pool.eligible(queue.shape) & pool.available & ~(1 << member.slot)
+        if not others:
+            return
+        for lease in [one for one in worker.leases.values() if one.queue is queue]:
+            held = lease.state in (LeaseState.HELD, LeaseState.YIELDING)
+            if held and lease.outstanding < lease.slots:
+                self._shrink(lease, lease.outstanding, "its worker failed such a task")
+        self._ask_later(worker, queue, self._state.settings.ask_again_seconds_max, now)
+        worker.shunned.add(queue.shape)
+
     def may_ask_again(self, worker: Worker, shape: Shape) -> None:
         worker.refused.discard(shape)
+        worker.shunned.discard(shape)
         queue = self._state.queues.get(shape)
         if queue is not None and worker.member is not None:
             queue.refused &= ~(1 << worker.member.slot)
@@ -174,7 +191,7 @@ class Leasing:
 
     def news(self, worker: Worker) -> None:
         """There is more room than before: whoever waits for such a worker may ask it."""
-        for shape in list(worker.refused):
+        for shape in worker.refused - worker.shunned:
             self._state.timers.cancel(("ask", (worker.peer, shape)))
             self.may_ask_again(worker, shape)
         for queue in self._state.queues.values():

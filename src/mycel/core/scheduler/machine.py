@@ -351,8 +351,11 @@ class Scheduler:
         self, worker: Worker, message: messages.Results, arrived_at: float, now: float
     ) -> None:
         offset = arrived_at - message.clock
+        failed = self._attempts.failed_by_driver(worker, message.outcomes)
         self._fetches.outcomes(worker, message.outcomes, offset, now)
         self._attempts.windows(worker, message.windows)
+        for queue in failed:
+            self._leasing.shun(worker, queue, now)
 
     def _started(
         self, worker: Worker, message: messages.Started, arrived_at: float, now: float

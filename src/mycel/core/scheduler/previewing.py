@@ -8,7 +8,9 @@ import msgspec
 from mycel.core.events import Submit
 from mycel.core.jobs import Group, Specification
 from mycel.core.matching import has_room, slots_that_fit, total_of
+from mycel.core.matching.standing import Member
 from mycel.core.profiles import with_profile
+from mycel.core.resources import GpuRequirement, Requirements
 from mycel.core.views import PreviewView, ShapeView, StagePreview
 from mycel.core.work import Shape, reserved
 
@@ -104,7 +106,7 @@ class Previewing:
             driver=shape.driver,
             model=shape.model,
             image=shape.image,
-            requirements=shape.requirements,
+            requirements=_declared(shape, members) if source == "model" else shape.requirements,
             priority=shape.priority,
             source=source,
             workers_known=len(pool),
@@ -113,6 +115,19 @@ class Previewing:
             slots=slots,
             missing=[row for row in self._explaining.obstacles(shape) if not row.temporary],
         )
+
+
+def _declared(shape: Shape, members: list[Member]) -> Requirements:
+    """The most that a worker says the model takes of it. It has been taken already: a task of
+    the model reserves one of its slots."""
+    served = [
+        model for one in members for model in one.capabilities.served if model.name == shape.model
+    ]
+    gpu_memory = max((model.gpu_memory for model in served), default=0)
+    return Requirements(
+        min_memory=max((model.memory for model in served), default=0),
+        gpus=GpuRequirement(memory=gpu_memory) if gpu_memory else None,
+    )
 
 
 def _tasks_in(event: Submit) -> list[tuple[Specification, int, int]]:

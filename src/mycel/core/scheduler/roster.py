@@ -76,6 +76,7 @@ class Roster:
             if queue is not None:
                 queue.refused &= ~(1 << member.slot)
         worker.refused.clear()
+        worker.shunned.clear()
         assert not worker.asked, "a worker is gone and still asked"
         self._state.pool.remove(worker.peer)
 

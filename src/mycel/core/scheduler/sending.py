@@ -29,7 +29,10 @@ class Sending:
         leases = [lease for lease in queue.leases.values() if self._is_usable(lease)]
         if not leases:
             return
-        leases.sort(key=lambda lease: (lease.outstanding / lease.slots, lease.key))
+        # Leases of one slot are many to a worker: among equals the worker with least to do.
+        leases.sort(
+            key=lambda one: (one.outstanding / one.slots, len(one.worker.attempts), one.key)
+        )
         careful = now < queue.careful_until
         # Idle slots first, wherever they are; only then does anything wait behind another.
         limits = [self._slots_to_fill(lease) for lease in leases]

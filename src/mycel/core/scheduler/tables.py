@@ -192,6 +192,8 @@ class Worker:
         self.asked: dict[Shape, Asked] = {}
         self.refused: set[Shape] = set()
         """What it was asked for and said no to, a moment ago."""
+        self.shunned: set[Shape] = set()
+        """Of those, what it failed at and did not say no to: its news change nothing."""
         self.refusals: dict[Shape, str] = {}
         """What it said when it last said no."""
         self.member: Member | None = None

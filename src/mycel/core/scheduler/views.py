@@ -15,7 +15,7 @@ from mycel.core.events import (
 )
 from mycel.core.identifiers import JobId, task_id
 from mycel.core.jobs import Block, Job, task_key
-from mycel.core.resources import Free
+from mycel.core.resources import Amounts, Free
 from mycel.core.stages import StageRun
 from mycel.core.states import StageState, TaskState, WorkerState
 from mycel.core.views import (
@@ -216,6 +216,7 @@ class Views:
                 Fact(fact, source, self._state.unix(at))
                 for fact, (source, at) in worker.facts.items()
             ),
+            idle_models=_idle_models(worker),
         )
 
     def _known_view(self, known: KnownWorker) -> WorkerView:
@@ -263,3 +264,13 @@ class Views:
             results_refused=state.results_refused,
             leases_held=sum(len(one.leases) for one in workers),
         )
+
+
+def _idle_models(worker: Worker) -> Amounts:
+    idle: dict[str, float] = {}
+    for lease in worker.leases.values():
+        shape = lease.queue.shape
+        if shape.driver == "model":
+            unused = max(0, lease.slots - lease.outstanding)
+            idle[shape.model] = idle.get(shape.model, 0.0) + unused
+    return tuple(sorted(idle.items()))
