@@ -89,6 +89,7 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     parameters: Raw | UnsetType = UNSET
     command: tuple[str, ...] | UnsetType = UNSET
     image: str | UnsetType = UNSET
+    mounts: tuple[str, ...] | UnsetType = UNSET
     python: str | UnsetType = UNSET
     driver: str | UnsetType = UNSET
     environment: str | UnsetType = UNSET
@@ -353,6 +354,8 @@ def _what_runs(work: Work) -> dict[str, Any]:
         fields["command"] = work.command
     if work.image:
         fields["image"] = work.image
+    if work.mounts:
+        fields["mounts"] = work.mounts
     if work.environment is not None:
         fields["environment"] = f"blake3:{work.environment.key}"
     if work.driver not in OWN_DRIVERS:

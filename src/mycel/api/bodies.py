@@ -84,6 +84,8 @@ class TaskBody(Body, frozen=True):
     network: bool = False
     sandbox: Literal["required", "auto"] = "auto"
     driver: Identifier | None = None
+    mounts: list[Identifier] = []
+    """For `image`: "path:path in the container", with ":ro" to read it only."""
     environment: list[str] | str | None = None
     """Packages for `command` and `python`: a requirements or lock file, as text or in lines."""
 

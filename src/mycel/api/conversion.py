@@ -30,6 +30,8 @@ from .packages import in_environment
 from .problems import unprocessable
 
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_IMAGE: Final = re.compile(r"[A-Za-z0-9][\w./:@-]*", re.ASCII)
+_MOUNT: Final = re.compile(r"/[^:\0\n]*:/[^:\0\n]*(:ro)?")
 _PROFILE: Final = Requirements(cpu_cores=1.0)
 """Of a task that names no resources."""
 _MODEL_PROFILE: Final = Requirements()
@@ -130,6 +132,7 @@ def _work(body: TaskBody, path: str) -> Work:
         )
     if body.model is None and (body.input is not UNSET or body.parameters is not UNSET):
         raise unprocessable("input and parameters belong to model tasks", path)
+    _check_mounts(body, path)
     if body.python is not None:
         if not _FUNCTION.fullmatch(body.python):
             raise unprocessable('python is "module:function"', f"{path}.python")
@@ -146,9 +149,10 @@ def _work(body: TaskBody, path: str) -> Work:
     return Work(
         "process" if body.image is None else "container",
         command=_command(body.command, f"{path}.command"),
-        image=body.image or "",
+        image="" if body.image is None else _image(body.image, f"{path}.image"),
         env=env,
         timeout_seconds=body.timeout,
+        mounts=tuple(body.mounts),
     )
 
 
@@ -187,6 +191,23 @@ def _command(command: list[str] | str | None, path: str) -> tuple[str, ...]:
     if any("\0" in word for word in command):
         raise unprocessable("command contains a NUL character", path)
     return tuple(command)
+
+
+def _image(image: str, path: str) -> str:
+    if not _IMAGE.fullmatch(image):
+        raise unprocessable(f"{image!r} is no name of an image", path)
+    return image
+
+
+def _check_mounts(body: TaskBody, path: str) -> None:
+    if body.mounts and body.image is None:
+        raise unprocessable("mounts belong to tasks with an image", f"{path}.mounts")
+    for place, mount in enumerate(body.mounts):
+        if not _MOUNT.fullmatch(mount):
+            raise unprocessable(
+                'a mount is "/path:/path in the container", and may end in ":ro"',
+                f"{path}.mounts[{place}]",
+            )
 
 
 def _environment(body: TaskBody, path: str) -> Pairs:

@@ -48,6 +48,14 @@ def _parse(given: list[str]) -> argparse.Namespace:
         "--sandbox", choices=("required", "auto"), help="required: in a sandbox or not at all"
     )
     options.add_argument("--env", action="append", default=[], metavar="K=V")
+    options.add_argument("--image", metavar="NAME", help="run it in a container of this image")
+    options.add_argument(
+        "--mount",
+        action="append",
+        default=[],
+        metavar="PATH:PATH[:ro]",
+        help="a path of the worker, if it allows that, and where the container has it",
+    )
     options.add_argument(
         "--environment", metavar="FILE", help="a requirements or lock file of what it imports"
     )
@@ -79,6 +87,10 @@ def _body(options: argparse.Namespace) -> dict[str, Any]:
     body: dict[str, Any] = {"command": options.command, "name": options.name, "env": env}
     if requirements:
         body["requirements"] = requirements
+    if options.image is not None:
+        body["image"] = options.image
+    if options.mount:
+        body["mounts"] = options.mount
     if options.environment is not None:
         body["environment"] = Path(options.environment)
     if options.network:

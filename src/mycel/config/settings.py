@@ -159,6 +159,19 @@ class Environments(_Section, frozen=True):
     """Install what has no wheel: to build it runs its code outside of any sandbox."""
 
 
+class Containers(_Section, frozen=True):
+    """Tasks with an `image`."""
+
+    engine: Literal["auto", "podman", "docker", "off"] = "auto"
+    """`auto`: the first of both that works."""
+    options: tuple[str, ...] = ()
+    """Of the engine itself, before its command, such as "--root=/srv/containers"."""
+    run_options: tuple[str, ...] = ()
+    """Of each container, such as "--cap-add=CHOWN"."""
+    max_processes: Positive = 4096
+    """In each container."""
+
+
 class Accept(_Section, frozen=True):
     """Whose work a worker takes, beyond what tokens say. Empty takes all; a name may end in
     `*`."""
@@ -188,6 +201,9 @@ class Worker(_Section, frozen=True):
     """What it asks for one task, in whatever unit the swarm has agreed on."""
     accept: Accept = Accept()
     environments: Environments = Environments()
+    containers: Containers = Containers()
+    allow_mounts: tuple[str, ...] = ()
+    """Paths of this machine that containers may mount, and all below them."""
     drivers: tuple[DriverName, ...] | None = None
     """How it runs tasks. Unset: in all ways that work here, those of other packages too."""
 

@@ -66,6 +66,8 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_seconds: float | None = None
     bounds: Bounds = NO_BOUNDS
     environment: Environment | None = None
+    mounts: tuple[str, ...] = ()
+    """For `container`: `path:path in the container`, with `:ro` to read it only."""
 
 
 class Shape(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -22,6 +22,7 @@ from .interface import GRACE_SECONDS, OUTPUT_BYTES_MAX
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from .container import ContainerSettings
     from .environments import Environments, EnvironmentSettings
     from .helper_client import Helper
     from .interface import Driver, DriverListener
@@ -41,6 +42,8 @@ class DriverContext(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes_max: int = OUTPUT_BYTES_MAX
     environment_settings: EnvironmentSettings | None = None
     """How the environments of tasks are built; unset, as is usual."""
+    containers: ContainerSettings | None = None
+    """Unset where no engine works."""
     environments: Environments | None = None
     """`create_drivers` sets this: they share it."""
 
@@ -102,6 +105,17 @@ def _in_environments(context: DriverContext, make: Callable[[DriverContext], Dri
     )
 
 
+def _container(context: DriverContext) -> Driver:
+    from .container import container_driver
+
+    if context.containers is None:
+        raise DriverFault(
+            "the driver 'container' was asked for, and neither podman nor docker works here: the "
+            "log says why"
+        )
+    return container_driver(context)
+
+
 def _model(context: DriverContext) -> Driver:
     from .model import ModelDriver
 
@@ -111,6 +125,7 @@ def _model(context: DriverContext) -> Driver:
 FACTORIES: Final[dict[str, Callable[[DriverContext], Driver]]] = {
     "process": _process,
     "python": _python,
+    "container": _container,
     "model": _model,
 }
 
@@ -123,11 +138,14 @@ def installed_drivers() -> dict[str, EntryPoint]:
     return {name: one for name, one in found.items() if name not in FACTORIES}
 
 
-def offered_drivers(wanted: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Those that were asked for; else all that there are."""
+def offered_drivers(
+    wanted: tuple[str, ...] | None, *, has_containers: bool = False
+) -> tuple[str, ...]:
+    """Those that were asked for; else all that work here."""
     if wanted is not None:
         return tuple(dict.fromkeys(wanted))
-    return (*FACTORIES, *sorted(installed_drivers()))
+    ours = [name for name in FACTORIES if name != "container" or has_containers]
+    return (*ours, *sorted(installed_drivers()))
 
 
 def create_drivers(names: Iterable[str], context: DriverContext) -> list[Driver]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from mycel.core.identifiers import AttemptId, LaneId
@@ -81,6 +81,9 @@ class CommandDriver:
         """Its end as the listener is to see it; nothing, if `tell` will be called later."""
         return finished
 
+    def dropped(self, attempts: Iterable[AttemptId]) -> None:
+        """These were given to this driver, and will not run."""
+
     def submit(self, lane: LaneId, runs: list[Run]) -> None:
         if self._helper.lost:
             self._refuse([_lost(run.attempt) for run in runs])
@@ -134,6 +137,7 @@ class CommandDriver:
         return work, run.job_id, prepared
 
     def _refuse(self, finished: list[Finished]) -> None:
+        self.dropped(one.attempt for one in finished)
         if not self._refused:
             self._loop.call_soon(self._tell_refused)
         self._refused += finished
@@ -159,10 +163,12 @@ class CommandDriver:
             returned = [AttemptId(attempt) for attempt in attempts if attempt in ours]
             if returned:
                 ours.difference_update(returned)
+                self.dropped(returned)
                 self._listener.returned(LaneId(lane), returned)
         withdrawn = [AttemptId(attempt) for attempt in report.withdrawn if attempt in ours]
         if withdrawn:
             ours.difference_update(withdrawn)
+            self.dropped(withdrawn)
             self._listener.withdrawn(withdrawn)
         if not ours:
             self._none_left.set()

@@ -8,12 +8,14 @@ from pathlib import Path
 from mycel.config.settings import Environments, Worker
 from mycel.core.resources import Capabilities, Gpu
 from mycel.devices import gpus, machine, software
+from mycel.drivers.container import ContainerSettings
+from mycel.drivers.container_engine import NoEngine, find_engine
 from mycel.drivers.environments import EnvironmentSettings
 
 from .offering import footprint
 
 
-def capabilities_of(worker: Worker, folder: Path, drivers: tuple[str, ...]) -> Capabilities:
+def capabilities_of(worker: Worker, folder: Path, drivers: tuple[str, ...] = ()) -> Capabilities:
     cores, memory, disk = worker.cpu_cores, worker.memory, worker.disk
     available = machine.memory_bytes() if memory is None else int(memory)
     return Capabilities(
@@ -28,6 +30,22 @@ def capabilities_of(worker: Worker, folder: Path, drivers: tuple[str, ...]) -> C
         software=software.detect(),
         custom=tuple(sorted(worker.custom.items())),
         price=worker.price,
+    )
+
+
+def container_settings(worker: Worker) -> ContainerSettings | NoEngine:
+    """Asks the engines whether they work; the reason if none does."""
+    given = worker.containers
+    try:
+        engine = find_engine(given.engine, given.options)
+    except NoEngine as reason:
+        return reason
+    return ContainerSettings(
+        engine=engine,
+        run_options=given.run_options,
+        allow_mounts=worker.allow_mounts,
+        gpus=_gpus(worker),
+        processes_max=given.max_processes,
     )
 
 

@@ -18,6 +18,9 @@ from mycel.drivers.helper import HelperEnd, start_helper
 from .program import Options, Program, RoleFault, run
 
 if TYPE_CHECKING:
+    from mycel.drivers.container import ContainerSettings
+    from mycel.drivers.container_engine import NoEngine
+
     from .working import WorkerNode
 
 OUTPUT_BYTES_MAX: Final = 6 << 20
@@ -48,7 +51,7 @@ async def serve(
     from mycel.store.spool import Spool
 
     from .authorising import remembering
-    from .capabilities import capabilities_of, environment_settings
+    from .capabilities import capabilities_of, container_settings, environment_settings
     from .offering import Offering
     from .protocols import reserves, ways_of
     from .working import WorkerNode
@@ -57,11 +60,15 @@ async def serve(
     clock = LoopClock(asyncio.get_running_loop())
     name = configuration.worker.name or program.options.name or platform.node()
     worker = configuration.worker
-    names = offered_drivers(worker.drivers)
+    # Beside the measuring of the machine: an engine takes its time to answer.
+    probing = asyncio.get_running_loop().run_in_executor(None, container_settings, worker)
+    capabilities = capabilities_of(worker, program.folder.path)
+    containers = _told(await probing, program.note)
+    names = offered_drivers(worker.drivers, has_containers=containers is not None)
     lease_seconds = configuration.scheduler.lease_seconds
     machine = WorkerMachine(
         WorkerSettings(lease_seconds=lease_seconds),
-        capabilities_of(configuration.worker, program.folder.path, names),
+        msgspec.structs.replace(capabilities, drivers=names),
         name=name,
         digest=lambda value: blake3(value).digest(),
         software_version=__version__,
@@ -102,6 +109,7 @@ async def serve(
         root=program.folder.path / "tasks",
         output_bytes_max=OUTPUT_BYTES_MAX,
         environment_settings=environment_settings(worker.environments),
+        containers=containers,
     )
     try:
         drivers = create_drivers(names, context)
@@ -128,3 +136,13 @@ async def serve(
         await helper.close()
         await swarm.stop()
         spool.close()
+
+
+def _told(
+    containers: ContainerSettings | NoEngine, note: Callable[..., None]
+) -> ContainerSettings | None:
+    if isinstance(containers, Exception):
+        note("containers", engine="", reason=str(containers))
+        return None
+    note("containers", engine=containers.engine.name)
+    return containers
