@@ -19,6 +19,7 @@ from mycel.api import Stopping
 from mycel.api.audience import Audience, Listener
 from mycel.api.backend import Pieces
 from mycel.api.network import DiscoveryAnswer, Network, PeerAnswer, SwarmAnswer
+from mycel.api.output import OutputAudience, OutputListener
 from mycel.core import events
 from mycel.core.errors import Conflict, NotFound, Refusal, Unprocessable
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, PeerId, RequestId
@@ -42,6 +43,7 @@ from mycel.core.views import (
 )
 from mycel.store.interface import End, JobRow, Lines, Reader, Result
 from mycel.store.lines import lines_of
+from mycel.store.live_logs import Stretch
 from mycel.telemetry.figures import SchedulerFigures
 
 Value = TypeVar("Value")
@@ -164,6 +166,8 @@ class FakeBackend(Reader):
         self.forgets = threading.Semaphore(0)
         self.sequence = 0
         self.audience = Audience(lambda on: None)
+        self.outputs = OutputAudience()
+        self.live: dict[tuple[str, int], list[Stretch]] = {}
         self.pruned_sequence = 0
         self.waiting = threading.Event()
         """Somebody waits for a task."""
@@ -235,6 +239,17 @@ class FakeBackend(Reader):
     @contextmanager
     def streaming(self, job: JobId) -> Iterator[Pieces]:
         yield Pieces()
+
+    def output(self, job: JobId, index: int, attempt: int | None = None) -> list[Stretch]:
+        return self.live.get((job, index), [])
+
+    def listening_to_output(
+        self, job: JobId, index: int | None
+    ) -> AbstractContextManager[OutputListener]:
+        return self.outputs.listening(job, index)
+
+    def tasks_with_output(self, job: JobId) -> list[int]:
+        return [index for one, index in self.live if one == job]
 
     def figures(self) -> SchedulerFigures:
         return SchedulerFigures(

@@ -35,6 +35,16 @@ def not_a_number() -> float:
     return float("nan")
 
 
+def talk(words: list[str], release: str) -> str:
+    """Says them all, then waits for a file: the last one is said when that is there."""
+    for word in words[:-1]:
+        print(word, flush=True)
+    while not Path(release).exists():
+        time.sleep(0.01)
+    print(words[-1])
+    return words[-1]
+
+
 def speak() -> int:
     print("on stdout")
     print("on stderr", file=sys.stderr)

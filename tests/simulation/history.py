@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from mycel.core.effects import Happening
+from mycel.core.effects import Happening, TaskWrote
 from mycel.core.identifiers import AttemptId, JobId, LeaseId, PeerId
 
 from .graphs import Graph
@@ -53,4 +53,6 @@ class History:
         self.cancelled: set[tuple[JobId, int]] = set()
         """Cancellations that were answered."""
         self.told: list[Happening] = []
+        self.wrote: list[TaskWrote] = []
+        """Output of tasks that took long, as schedulers heard it."""
         self.complaints: list[str] = []

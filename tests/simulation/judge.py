@@ -43,7 +43,7 @@ def judge(world: World) -> list[str]:
     found = list(world.history.complaints)
     for scheduler in world.schedulers:
         found += _Case(world, scheduler).complaints()
-    return found + _over_booked(world)
+    return found + _over_booked(world) + _mixed_up_output(world)
 
 
 class _Case:
@@ -201,6 +201,15 @@ class _Case:
             ended = self.attempts.get((told.job_id, told.index), ())
             if all(one.number != told.details["attempt"] for one in ended):
                 self._complain(f"a delay of {told.job_id}.{told.index} was told and not written")
+
+
+def _mixed_up_output(world: World) -> list[str]:
+    """Each task writes who it is: nobody else's output may be taken for its own."""
+    return [
+        f"the output of {one.data!r} was taken for that of {one.job_id}.{one.index}"
+        for one in world.history.wrote
+        if not one.data.startswith(f"{one.job_id}.{one.index}#".encode())
+    ]
 
 
 def _over_booked(world: World) -> list[str]:

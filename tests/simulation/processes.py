@@ -8,7 +8,16 @@ from typing import Any
 
 import msgspec
 
-from mycel.core.effects import Effect, JobsAdvanced, Reply, TaskStreamed, Tell
+from mycel.core.effects import (
+    Effect,
+    JobsAdvanced,
+    JobsForgotten,
+    Reply,
+    TaskLeft,
+    TaskStreamed,
+    TaskWrote,
+    Tell,
+)
 from mycel.core.events import Event, Listen
 from mycel.core.identifiers import (
     AttemptId,
@@ -20,6 +29,7 @@ from mycel.core.identifiers import (
 )
 from mycel.core.invariants import check_scheduler, check_worker
 from mycel.core.journal import Entry, Restored
+from mycel.core.messages import Text
 from mycel.core.resources import Capabilities, ServedModel
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import RetrySettings, SchedulerSettings, WorkerSettings
@@ -236,6 +246,11 @@ class SchedulerProcess(Process):
         self.history.told.extend(effect.happenings)
 
     def streamed(self, effect: TaskStreamed) -> None: ...
+    def wrote(self, effect: TaskWrote) -> None:
+        self.history.wrote.append(effect)
+
+    def left(self, effect: TaskLeft) -> None: ...
+    def forgotten(self, effect: JobsForgotten) -> None: ...
 
     def _commit_failed(self, error: BaseException) -> None:
         self.history.complaints.append(f"a commit failed: {error}")
@@ -294,7 +309,15 @@ class WorkerProcess(Process):
             failed=lambda error: None,
         )
         self.drivers = [
-            MemoryDriver(self.clock, self, self.random, self._begin, self._outcome, name=name)
+            MemoryDriver(
+                self.clock,
+                self,
+                self.random,
+                self._begin,
+                self._outcome,
+                name=name,
+                output=lambda run: f"{run.task_id}#{run.number}".encode(),
+            )
             for name in ("process", "python", "model")
         ]
         self._running: dict[int, Execution] = {}
@@ -386,6 +409,9 @@ class WorkerProcess(Process):
 
     def streamed(self, attempt: AttemptId, piece: bytes) -> None:
         self.node.streamed(attempt, piece)
+
+    def wrote(self, texts: list[Text]) -> None:
+        self.node.wrote(texts)
 
     def finished(self, finished: list[Finished]) -> None:
         for one in finished:

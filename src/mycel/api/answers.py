@@ -192,9 +192,11 @@ class JobList(msgspec.Struct, frozen=True):
     next: str | None
 
 
-class LogsAnswer(msgspec.Struct, frozen=True):
+class LogsAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     stdout: str
     stderr: str
+    complete: bool = True
+    """False while there may come more."""
 
 
 class Finished(msgspec.Struct, frozen=True):

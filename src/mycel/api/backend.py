@@ -11,9 +11,11 @@ from mycel.core.events import Event
 from mycel.core.identifiers import JobId, RequestId
 from mycel.core.rights import Rights
 from mycel.store.interface import Reader
+from mycel.store.live_logs import Stretch
 from mycel.telemetry.figures import SchedulerFigures
 
 from .audience import Listener
+from .output import OutputListener
 
 if TYPE_CHECKING:
     from .network import Network
@@ -71,6 +73,21 @@ class Backend(Protocol):
     def streaming(self, job: JobId) -> AbstractContextManager[Pieces]:
         """What the first task of a job brings forth while it runs; to be entered before the
         job is submitted, so that nothing is missed."""
+        ...
+
+    def output(self, job: JobId, index: int, attempt: int | None = None) -> list[Stretch]:
+        """What a task has written so far, or had when its worker was lost; of the latest
+        attempt, if none is named. Nothing of tasks that were quick or have ended in order."""
+        ...
+
+    def listening_to_output(
+        self, job: JobId, index: int | None
+    ) -> AbstractContextManager[OutputListener]:
+        """What a task, or all tasks of a job, write from now on. Raises `Crowded`."""
+        ...
+
+    def tasks_with_output(self, job: JobId) -> list[int]:
+        """Those of which `output` has something."""
         ...
 
     def figures(self) -> SchedulerFigures:

@@ -75,10 +75,11 @@ ROUTES: Final = (
     Route(
         "GET",
         "/api/v1/tasks/{task_id}/logs",
-        "What a finished task wrote; with ?stream one stream as text",
+        "What a task has written; with ?stream one stream as text, with ?follow as it comes: "
+        "as server-sent events, or one stream as text",
         "LogsAnswer",
-        query=("stream", "wait"),
-        problems=(404, 409, 422),
+        query=("stream", "wait", "follow"),
+        problems=(404, 422, 429),
     ),
     Route(
         "GET",
@@ -146,6 +147,14 @@ ROUTES: Final = (
         "application/x-ndjson",
         query=("after", "follow"),
         problems=(404, 422),
+    ),
+    Route(
+        "GET",
+        "/api/v1/jobs/{job_id}/logs",
+        "What a job's tasks write, as it comes, as server-sent events",
+        "text/event-stream",
+        query=("follow",),
+        problems=(404, 422, 429),
     ),
     Route(
         "GET",

@@ -6,6 +6,7 @@ POST /api/v1/jobs
 POST /api/v1/jobs/{id}/tasks       batches
 POST /api/v1/jobs/{id}/close
 GET  /api/v1/jobs/{id}/results     a stream of lines
+GET  /api/v1/…/logs                streams that last, with ?follow
 GET  /api/v1/events                a stream that lasts
 GET  /healthz, /readyz             here, because they must not wait for a framework
 """
@@ -25,9 +26,9 @@ from mycel.core.identifiers import JobId
 from mycel.core.journal import TaskEnded
 from mycel.core.views import SubmittedView
 
-from . import answers, conversion, events, jobs, results, tasks
+from . import answers, conversion, events, jobs, logs, results, tasks
 from .access import Caller
-from .answers import Finished, LogsAnswer, TaskAnswer, encode
+from .answers import Finished, TaskAnswer, encode
 from .backend import Backend
 from .bodies import decode_task
 from .exchange import (
@@ -42,7 +43,7 @@ from .exchange import (
     header,
     read_body,
 )
-from .problems import Headers, Problem, unprocessable
+from .problems import Headers, Problem
 
 PREFIX: Final = "/api/v1/"
 TASKS_PATH: Final = f"{PREFIX}tasks"
@@ -88,6 +89,8 @@ class HotRoutes:
                     return self._close
                 case "GET", "results":
                     return self._results
+                case "GET", "logs":
+                    return self._job_logs
         if path == _EVENTS and method == "GET":
             return self._events
         return None
@@ -118,19 +121,11 @@ class HotRoutes:
         await answer(send, 200, encode(task))
 
     async def _logs(self, scope: Scope, receive: Receive, send: Send) -> None:
-        query = Query(scope, "stream", "wait")
-        stream = query.text("stream")
-        if stream not in (None, "stdout", "stderr"):
-            raise unprocessable("stream is stdout or stderr")
         task_id = scope["path"][len(_TASK) :].partition("/")[0]
-        with Connected(receive):
-            ended = await tasks.ended(self._backend, task_id, query.wait_seconds())
-        if stream is not None:
-            text = ended.stdout if stream == "stdout" else ended.stderr
-            await answer(send, 200, text, media_type=b"text/plain; charset=utf-8")
-            return
-        stdout, stderr = (text.decode(errors="replace") for text in (ended.stdout, ended.stderr))
-        await answer(send, 200, encode(LogsAnswer(stdout, stderr)))
+        await logs.of_task(self._backend, task_id, scope, receive, send)
+
+    async def _job_logs(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await logs.of_job(self._backend, _job_in(scope), scope, receive, send)
 
     async def _submit_job(self, scope: Scope, receive: Receive, send: Send) -> None:
         dry_run = Query(scope, "dry_run").flag("dry_run")

@@ -14,6 +14,7 @@ from mycel.client.errors import ClientError
 
 from .arguments import connect, parser
 from .errors import UsageError, explain
+from .following import Shown
 from .output import print_json
 
 TIMED_OUT: Final = 124
@@ -111,21 +112,16 @@ def _run(client: Client, options: argparse.Namespace, body: dict[str, Any]) -> i
         signal.signal(number, _interrupt)
     task = client.submit(**body)
     try:
+        if not options.json:
+            Shown().show_all(client.follow_logs(task.id))
         task = client.wait(task.id)
     except KeyboardInterrupt as interrupt:
         _cancel(client, task.id)
         return 128 + interrupt.args[0] if interrupt.args else INTERRUPTED
-    stdout, stderr = client.log(task.id, "stdout"), client.log(task.id, "stderr")
     if options.json:
         answer = client.get(f"/api/v1/tasks/{task.id}")
-        answer["stdout"] = stdout.decode(errors="replace")
-        answer["stderr"] = stderr.decode(errors="replace")
-        print_json(answer)
-    else:
-        sys.stdout.buffer.write(stdout)
-        sys.stdout.flush()
-        sys.stderr.buffer.write(stderr)
-        sys.stderr.flush()
+        logs = client.logs(task.id)
+        print_json({**answer, "stdout": logs.stdout, "stderr": logs.stderr})
     return _exit_code(task)
 
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
+import threading
+from typing import Final
 
 import msgspec
 
 from mycel.client import Client, Invalid, Job
+from mycel.client.errors import ClientError
 from mycel.client.job_files import JobFile
 from mycel.client.shapes import Preview, ShapePreview
 
 from .arguments import connect, parser
 from .errors import CommandError
+from .following import Shown
 from .output import print_json, print_table, size
+
+OUTPUT_SECONDS: Final = 5.0
+"""So long the last output is waited for, once the last result is there."""
 
 
 def main(given: list[str]) -> int:
@@ -23,7 +31,7 @@ def main(given: list[str]) -> int:
     options.add_argument("file", metavar="FILE")
     how = options.add_mutually_exclusive_group()
     how.add_argument("--wait", action="store_true", help="until the job has ended")
-    how.add_argument("--follow", action="store_true", help="print results as they come")
+    how.add_argument("--follow", action="store_true", help="print output and results as they come")
     how.add_argument(
         "--dry-run", action="store_true", help="say what would come of it, and submit nothing"
     )
@@ -97,15 +105,28 @@ def _resources(shape: ShapePreview) -> str:
     return ", ".join(parts) or "a slot of its model"
 
 
+def _follow(client: Client, job: Job) -> None:
+    """Results as they come, and meanwhile what tasks that take longer write."""
+    output = threading.Thread(target=_show_output, args=(client, job.id), daemon=True)
+    output.start()
+    for result in client.results(job.id):
+        said = result.error or msgspec.json.encode(result.value).decode()
+        print(f"{job.id}.{result.index}  {result.state}  {said.splitlines()[0]}", flush=True)
+    output.join(OUTPUT_SECONDS)
+
+
+def _show_output(client: Client, job: str) -> None:
+    with contextlib.suppress(ClientError, BrokenPipeError):  # the results say what went wrong
+        Shown(prefixed=True).show_all(client.follow_logs(job))
+
+
 def _report(client: Client, job: Job, options: argparse.Namespace) -> int:
     if options.follow:
-        for result in client.results(job.id):
-            if options.json:
+        if options.json:
+            for result in client.results(job.id):
                 print(msgspec.json.encode(result).decode(), flush=True)
-            else:
-                said = result.error or msgspec.json.encode(result.value).decode()
-                line = f"{job.id}.{result.index}  {result.state}  {said.splitlines()[0]}"
-                print(line, flush=True)
+        else:
+            _follow(client, job)
         job = client.job(job.id)
         return 0 if job.state == "succeeded" else 1
     if options.wait:

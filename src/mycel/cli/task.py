@@ -4,23 +4,45 @@ from __future__ import annotations
 
 import sys
 
+import msgspec
+
+from mycel.client import Client
+
 from .arguments import connect, parser
+from .following import Shown
 from .identifiers import job_id, task_id
 from .output import duration, print_json
 
 
 def logs(given: list[str]) -> int:
-    options = parser("logs", "Print what a task wrote, exactly.")
+    options = parser("logs", "Print what a task has written, exactly.")
     options.add_argument("task", metavar="TASK")
-    options.add_argument("--stderr", action="store_true", help="its errors instead")
+    options.add_argument(
+        "-f", "--follow", action="store_true", help="both streams, as they come, until it ends"
+    )
+    options.add_argument("--stderr", action="store_true", help="its errors alone")
     chosen = options.parse_args(given)
     with connect(chosen) as client:
         task = task_id(client, chosen.task)
+        if chosen.follow:
+            return _follow(client, task, chosen.stderr, chosen.json)
         if chosen.json:
             print_json(client.logs(task))
             return 0
         sys.stdout.buffer.write(client.log(task, "stderr" if chosen.stderr else "stdout"))
         sys.stdout.flush()
+    return 0
+
+
+def _follow(client: Client, task: str, only_errors: bool, as_json: bool) -> int:
+    shown = Shown("stderr" if only_errors else None)
+    for piece in client.follow_logs(task):
+        if as_json:
+            text = piece.data.decode(errors="replace")
+            about = {"attempt": piece.attempt, "stream": piece.stream, "text": text}
+            print(msgspec.json.encode(about).decode(), flush=True)
+        else:
+            shown.show(piece)
     return 0
 
 

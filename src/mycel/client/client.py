@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,6 +23,7 @@ from .shapes import (
     Explanation,
     Job,
     JobPage,
+    LogPiece,
     Logs,
     Preview,
     Result,
@@ -142,6 +144,17 @@ class Client:
     def log(self, task_id: str, stream: str) -> bytes:
         """`stdout` or `stderr`, exactly as it was written."""
         return self._request("GET", f"/api/v1/tasks/{task_id}/logs?stream={stream}").body
+
+    def follow_logs(self, identifier: str) -> Iterator[LogPiece]:
+        """What a task writes, as it comes, until it has ended; of a job, all its tasks that
+        take longer than a moment. Breaks off with `ConnectionLost` if the scheduler does."""
+        kind = "tasks" if "." in identifier else "jobs"
+        for event in read_events(self._stream(f"/api/v1/{kind}/{identifier}/logs?follow")):
+            if isinstance(event, Event) and event.kind == "log":
+                yield _log_piece(event.data)
+            elif isinstance(event, Event):
+                return
+        raise ConnectionLost(f"{self.api} broke off")
 
     def explain(self, task_id: str) -> Explanation:
         return self._ask(Explanation, "GET", f"/api/v1/tasks/{task_id}/explain")
@@ -441,6 +454,13 @@ class Client:
 
 class _RoleState(msgspec.Struct):
     api: str = ""
+
+
+def _log_piece(data: dict[str, Any]) -> LogPiece:
+    encoded = data.get("base64")
+    text = data.get("text", "").encode() if encoded is None else base64.b64decode(encoded)
+    left_out = data.get("left_out_bytes", 0)
+    return LogPiece(data["task_id"], data["attempt"], data["stream"], text, left_out)
 
 
 def _value(job_id: str, result: Result) -> Any:

@@ -141,9 +141,23 @@ class Result(msgspec.Struct):
     """Of a value that is too long for a line; `Client.result` gets it."""
 
 
-class Logs(msgspec.Struct):
+class Logs(msgspec.Struct, omit_defaults=True):
     stdout: str
     stderr: str
+    complete: bool = True
+    """False while there may come more."""
+
+
+class LogPiece(msgspec.Struct, frozen=True):
+    """What a task has written, as it comes."""
+
+    task_id: str
+    attempt: int
+    stream: str
+    """stdout or stderr"""
+    data: bytes
+    left_out_bytes: int = 0
+    """So much was left out before it, because it was too much at once."""
 
 
 class Load(msgspec.Struct):

@@ -114,6 +114,33 @@ class TaskStreamed(Effect, frozen=True):
     """Empty: that attempt is lost, and another follows."""
 
 
+class TaskWrote(Effect, frozen=True):
+    """A stretch of what a task that takes long has written; see `messages.Text`."""
+
+    job_id: JobId
+    index: int
+    number: int
+    """Of the attempt."""
+    stream: int
+    offset: int
+    data: bytes
+
+
+class TaskLeft(Effect, frozen=True):
+    """A task that took long has ended."""
+
+    job_id: JobId
+    index: int
+    has_output: bool
+    """All that it wrote is in the journal: nobody needs what was kept of it meanwhile."""
+
+
+class JobsForgotten(Effect, frozen=True):
+    """The journal has them no more."""
+
+    jobs: list[JobId]
+
+
 class Note(Effect, frozen=True):
     """Something worth a line in the log."""
 

@@ -12,7 +12,7 @@ from .derivation import Derived
 from .identifiers import AttemptId, JobId, LaneId, PeerId, RequestId
 from .jobs import Specification
 from .journal import Restored
-from .messages import ControlMessage, Outcome, WorkMessage
+from .messages import ControlMessage, Outcome, Text, WorkMessage
 from .resources import Capabilities, ServedModel
 from .settings import SchedulerSettings
 
@@ -266,6 +266,10 @@ class RunsReturned(Event, frozen=True):
 
 class RunsStreamed(Event, frozen=True):
     pieces: list[tuple[AttemptId, bytes]]
+
+
+class RunsWrote(Event, frozen=True):
+    texts: list[Text]
 
 
 class RunsWithdrawn(Event, frozen=True):

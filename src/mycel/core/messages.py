@@ -170,6 +170,24 @@ class Streamed(Message, frozen=True, tag="streamed"):
     pieces: list[tuple[AttemptId, bytes]]
 
 
+class Text(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of what an attempt has written."""
+
+    attempt: AttemptId
+    stream: int
+    """1 is standard output, 2 standard error."""
+    offset: int
+    """In bytes from the stream's beginning: what was left out shows as a gap."""
+    data: bytes
+
+
+class Written(Message, frozen=True, tag="written"):
+    """What attempts that take long have written. Told as it comes and never again: the outcome
+    brings it all."""
+
+    texts: list[Text]
+
+
 class LeaseOver(Message, frozen=True, tag="lease_over"):
     """The lease has ended at the worker; what still runs under it runs on."""
 
@@ -404,6 +422,7 @@ WorkMessage = (
     | Results
     | Returned
     | Streamed
+    | Written
     | LeaseOver
     | Welcome
     | Assign

@@ -152,6 +152,9 @@ class CommandDriver:
         started = [(AttemptId(a), at) for a, at in report.started if a in ours]
         if started:
             self._listener.started(started)
+        written = [text for text in report.written if text.attempt in ours]
+        if written:
+            self._listener.wrote(written)
         finished = [
             concluded
             for one in report.finished

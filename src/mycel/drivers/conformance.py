@@ -132,6 +132,21 @@ async def a_crash_costs_that_task_alone(stage: Stage) -> None:
     assert (await stage.result_of(stage.quick())).state == "succeeded"
 
 
+async def what_a_long_task_writes_is_told_while_it_runs(stage: Stage) -> None:
+    await stage.result_of(stage.quick())
+    work = stage.subject.talking(stage.folder)
+    if work is None:
+        return
+    run = stage.run_of(work)
+    stage.submit(run)
+    texts = stage.recorder.texts
+    await stage.until(lambda: b"".join(one.data for one in texts) == b"before\n")
+    assert {(one.attempt, one.stream, one.offset) for one in texts[:1]} == {(run.attempt, 1, 0)}
+    assert run.attempt not in stage.recorder.ends
+    stage.driver.kill([run.attempt])
+    await stage.end_of(run)
+
+
 async def close_ends_everything(stage: Stage) -> None:
     head, waiting = stage.slow(), stage.quick()
     stage.submit(head)
@@ -163,6 +178,7 @@ PROMISES: Final[tuple[Promise, ...]] = (
     a_time_out_ends_the_task_and_not_the_lane,
     a_failure_is_told_and_the_lane_goes_on,
     a_crash_costs_that_task_alone,
+    what_a_long_task_writes_is_told_while_it_runs,
     close_ends_everything,
     close_right_after_submit_ends_everything_too,
     a_closed_lane_can_be_opened_again,

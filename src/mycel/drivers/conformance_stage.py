@@ -23,7 +23,7 @@ from mycel.core.work import Run, Work
 from . import DriverContext
 from .helper import start_helper
 from .helper_client import Helper
-from .interface import Driver, Finished
+from .interface import Driver, Finished, Text
 
 DEADLINE_SECONDS: Final = 30.0
 GRACE_SECONDS: Final = 0.3
@@ -58,6 +58,11 @@ class Subject:
         """Dies of a signal, or of whatever is worst."""
         return self.failing()
 
+    def talking(self, folder: Path) -> Work | None:
+        """Writes `before` and a line end, and does not end by itself; None, for a driver whose
+        tasks write nothing."""
+        return None
+
     def step(self) -> bool:
         """For a driver in virtual time: lets the next thing happen; False if there is none."""
         raise NotImplementedError
@@ -73,6 +78,7 @@ class Recorder:
         self.taken_back: list[AttemptId] = []
         self.order: list[AttemptId] = []
         self.pieces: list[tuple[AttemptId, bytes]] = []
+        self.texts: list[Text] = []
         self.news = asyncio.Event()
 
     def started(self, attempts: list[tuple[AttemptId, float]]) -> None:
@@ -81,6 +87,10 @@ class Recorder:
 
     def streamed(self, attempt: AttemptId, piece: bytes) -> None:
         self.pieces.append((attempt, piece))
+
+    def wrote(self, texts: list[Text]) -> None:
+        self.texts += texts
+        self.news.set()
 
     def finished(self, finished: list[Finished]) -> None:
         for one in finished:

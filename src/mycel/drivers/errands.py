@@ -17,7 +17,7 @@ from mycel.core.resources import Pairs
 from mycel.core.work import Work
 
 from .commands import CommandDriver, Prepared
-from .interface import Finished, Run
+from .interface import Finished, Run, Text
 
 if TYPE_CHECKING:
     from . import DriverContext
@@ -53,6 +53,7 @@ class Errands:
 
     def started(self, attempts: list[tuple[AttemptId, float]]) -> None: ...
     def streamed(self, attempt: AttemptId, piece: bytes) -> None: ...
+    def wrote(self, texts: list[Text]) -> None: ...
     def returned(self, lane: LaneId, attempts: list[AttemptId]) -> None: ...
     def withdrawn(self, attempts: list[AttemptId]) -> None:
         self.finished([Finished(one, "cancelled", error="cancelled") for one in attempts])

@@ -144,7 +144,7 @@ class HelperProcess:
     def _open_report(self) -> Report:
         report = self._report
         if report is None:
-            report = self._report = Report([], [], [], [], [])
+            report = self._report = Report([], [], [], [], [], [])
             self._report_at = clock() + REPORT_SECONDS
             self._watch.call_at(self._report_at, _nothing)
         return report

@@ -27,6 +27,7 @@ from typing import Final
 
 from .interpreter_output import HeadAndTail
 from .interpreter_records import clock
+from .live_output import LiveOutput
 
 QUIET_SECONDS: Final = 0.002
 """So long a pipe's own buffer takes the output: who ends sooner costs no epoll entries."""
@@ -112,6 +113,8 @@ class Child:
         self.peak_memory = 0
         self.cpu_seconds = 0.0
         self.alive = True
+        self.on_output: Callable[[int, bytes], None] | None = None
+        """Hears what is read of each stream, numbered as descriptors are."""
         self._process_descriptor = os.pidfd_open(process_id)
         watch.register(self._process_descriptor, self._exited)
 
@@ -120,8 +123,11 @@ class Child:
         if self._watched_pipes or not self.alive:
             return
         self._watched_pipes = True
-        for descriptor, kept in self._pipes:
-            self._watch.register(descriptor, partial(self._read, descriptor, kept))
+        for stream, (descriptor, kept) in enumerate(self._pipes, 1):
+            self._watch.register(descriptor, partial(self._read, stream, descriptor, kept))
+
+    def live_outputs(self) -> list[LiveOutput]:
+        return [kept.live() for _, kept in self._pipes]
 
     def stop(self, grace_seconds: float) -> None:
         """Asked again without grace, it does not wait for the end of the first."""
@@ -147,10 +153,12 @@ class Child:
     def output(self) -> list[bytes]:
         return [kept.take() for _, kept in self._pipes]
 
-    def _read(self, descriptor: int, kept: HeadAndTail) -> None:
+    def _read(self, stream: int, descriptor: int, kept: HeadAndTail) -> None:
         data = os.read(descriptor, READ_BYTES)
         if data:
             kept.write(data)
+            if self.on_output is not None:
+                self.on_output(stream, data)
         else:
             self._watch.unregister(descriptor)
             os.close(descriptor)

@@ -13,8 +13,9 @@ from typing import Final
 from .helper_children import QUIET_SECONDS, Child, Watch, spawn
 from .helper_folders import Folders
 from .helper_messages import Configure, ProcessRun, Report, RunProcesses
-from .interface import LONG_SECONDS, Finished, FinishedState
+from .interface import LONG_SECONDS, Finished, FinishedState, Text
 from .interpreter_records import clock
+from .live_output import LIVE_SECONDS
 
 _TASK_FAULTS: Final = {
     errno.ENOENT: (127, "command not found: {!r}"),
@@ -214,10 +215,37 @@ class Lanes:
             return
         running.is_long = True
         self._urgent_report().started.append((running.run.attempt, child.started_at))
+        self._tell_output(running, child)
         if lane.waiting:
             returned = [run.attempt for run, _ in lane.waiting]
             lane.waiting.clear()
             self._urgent_report().returned.append((lane.number, returned))
+
+    def _tell_output(self, running: _Running, child: Child) -> None:
+        """From now on: what was written at once, and what comes at intervals."""
+        outputs = child.live_outputs()
+        is_due = True
+
+        def wrote(stream: int, data: bytes) -> None:
+            nonlocal is_due
+            outputs[stream - 1].write(data)
+            if not is_due:
+                is_due = True
+                self._watch.call_at(clock() + LIVE_SECONDS, tell)
+
+        def tell() -> None:
+            nonlocal is_due
+            is_due = False
+            if not child.alive or not self._may_start():  # or the worker reads too slowly
+                return
+            for stream, output in enumerate(outputs, 1):
+                offset, data = output.take()
+                if data:
+                    text = Text(running.run.attempt, stream, offset, data)  # type: ignore[arg-type]
+                    self._urgent_report().written.append(text)
+
+        child.on_output = wrote
+        tell()
 
     def _stop(self, running: _Running, state: FinishedState, grace_seconds: float) -> None:
         child = running.child

@@ -13,7 +13,7 @@ import msgspec
 
 from mycel.core.resources import Pairs
 
-from .interface import Finished
+from .interface import Finished, Text
 
 LENGTH_BYTES: Final = 4
 INTERPRETER_SOCKET: Final = 3
@@ -100,6 +100,7 @@ class Report(msgspec.Struct, array_like=True):
     returned: list[tuple[int, list[int]]] = []
     withdrawn: list[int] = []
     ended: list[InterpreterEnded] = []
+    written: list[Text] = []
 
 
 class FrameReader:

@@ -31,6 +31,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from mycel.core.identifiers import AttemptId, LaneId
+from mycel.core.messages import Text
 from mycel.core.work import Run
 
 LONG_SECONDS: Final = 0.05
@@ -41,7 +42,7 @@ OUTPUT_BYTES_MAX: Final = 10 << 20
 VALUE_BYTES_MAX: Final = 64 << 20
 """A longer result is an error of the task."""
 
-__all__ = ["Driver", "DriverListener", "Finished", "FinishedState", "Run"]
+__all__ = ["Driver", "DriverListener", "Finished", "FinishedState", "Run", "Text"]
 
 FinishedState = Literal["succeeded", "failed", "timed_out", "cancelled"]
 
@@ -77,6 +78,11 @@ class DriverListener(Protocol):
     def finished(self, finished: list[Finished]) -> None: ...
     def streamed(self, attempt: AttemptId, piece: bytes) -> None:
         """Something that an attempt brings forth while it runs, for whoever listens now."""
+        ...
+
+    def wrote(self, texts: list[Text]) -> None:
+        """What attempts that outlived `LONG_SECONDS` have written since they were last told of;
+        a driver that writes faster than `live_output` allows leaves gaps."""
         ...
 
     def returned(self, lane: LaneId, attempts: list[AttemptId]) -> None: ...

@@ -62,10 +62,13 @@ from .interpreter_records import (
     RUN_BATCH,
     STARTED,
     STARTED_AT,
+    TEXT,
     WITHDRAW,
     WITHDRAWN,
+    WRITTEN,
     clock,
 )
+from .live_output import LIVE_SECONDS
 
 TYPE_CHECKING = False
 """As in `typing`, whose import a small program is spared."""
@@ -335,8 +338,10 @@ class Interpreter:
             # whoever finds nothing waiting sees what was claimed last.
             nothing_waits = not self._waiting
             running = self._running
-            if (nothing_waits and not running) or running == reported != 0:
+            if nothing_waits and not running:
                 wait = None
+            elif running == reported != 0:
+                wait = LIVE_SECONDS * 1000
             else:
                 wait = max(self._running_since + self._long_seconds - clock(), 0.001) * 1000
             if poll.poll(wait):
@@ -350,8 +355,18 @@ class Interpreter:
                 reported = running
                 started = STARTED_AT.pack(running, self._running_since)
                 self._results.send(STARTED, started)
+                self._stdout.go_live()
+                self._stderr.go_live()
+            if running and running == reported:
+                self._tell_output(running)
             if self._doomed or (running and running == reported):
                 self._give_back()
+
+    def _tell_output(self, running: int) -> None:
+        for stream, output in enumerate((self._stdout, self._stderr), 1):
+            offset, data = output.take_live()
+            if data:
+                self._results.send(WRITTEN, TEXT.pack(running, stream, offset) + data)
 
     def _is_long(self, running: int) -> bool:
         since = self._running_since

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from mycel.core.identifiers import AttemptId
 from mycel.core.resources import Pairs
 
-from .interface import Finished, FinishedState, Run
+from .interface import Finished, FinishedState, Run, Text
 from .interpreter_calls import OWN_FOLDER
 from .interpreter_records import (
     DOOMED,
@@ -33,8 +33,10 @@ from .interpreter_records import (
     RUN_BATCH,
     STARTED,
     STARTED_AT,
+    TEXT,
     WITHDRAW,
     WITHDRAWN,
+    WRITTEN,
 )
 
 RECEIVE_BYTES: Final = 1 << 18
@@ -67,6 +69,7 @@ class News(NamedTuple):
     returned: list[AttemptId]
     withdrawn: list[AttemptId]
     doomed: list[AttemptId]
+    written: list[Text]
 
 
 class InterpreterLink:
@@ -175,7 +178,7 @@ class InterpreterLink:
             news = self._news()
             news.finished.extend(self._results(unsent))
         except BrokenInterpreter:
-            news = News([], [], [], [], [])
+            news = News([], [], [], [], [], [])
         return news
 
     def close(self) -> None:
@@ -231,13 +234,13 @@ class InterpreterLink:
             self._on_news(self, news)
 
     def _news(self) -> News:
-        news = News([], [], [], [], [])
+        news = News([], [], [], [], [], [])
         received = self._received
         start = 0
         while len(received) - start >= FRAME.size:
             length, kind = FRAME.unpack_from(received, start)
             end = start + FRAME.size + length
-            if length > FRAME_BYTES_MAX or not RESULTS <= kind <= DOOMED:
+            if length > FRAME_BYTES_MAX or not RESULTS <= kind <= WRITTEN:
                 raise BrokenInterpreter
             if end > len(received):
                 break
@@ -261,6 +264,11 @@ class InterpreterLink:
                 news.started.append((AttemptId(attempt), since))
         elif kind == DOOMED:
             news.doomed.append(AttemptId(struct.unpack("<Q", payload)[0]))
+        elif kind == WRITTEN:
+            attempt, stream, offset = TEXT.unpack_from(payload)
+            if attempt in self.outstanding and stream in (1, 2):
+                text = Text(AttemptId(attempt), stream, offset, payload[TEXT.size :])
+                news.written.append(text)
         else:
             assert kind in (RETURNED, WITHDRAWN)
             ended = news.returned if kind == RETURNED else news.withdrawn

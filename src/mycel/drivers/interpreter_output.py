@@ -5,8 +5,11 @@ The interpreter imports this too: the standard library only, and little of it.
 
 from __future__ import annotations
 
+import _thread
 import io
 import sys
+
+from .live_output import LiveOutput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +38,12 @@ class HeadAndTail:
             if len(self._tail) > 2 * self._half:
                 self._trim()
 
+    def live(self) -> LiveOutput:
+        """For telling what was written, and what will be: `LiveOutput.write` is the caller's."""
+        if self._tail:
+            return LiveOutput(b"", len(self.head) + self._cut + len(self._tail))
+        return LiveOutput(self.head, len(self.head))
+
     def take(self) -> bytes:
         """All that was kept; afterwards it is empty."""
         head, self.head = self.head, bytearray()
@@ -60,13 +69,18 @@ class _Captured(io.RawIOBase):
 
     def __init__(self, limit: int) -> None:
         self.kept = HeadAndTail(limit)
+        self.live: LiveOutput | None = None
+        self.lock = _thread.allocate_lock()
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: ReadableBuffer) -> int:
         written = bytes(data)
-        self.kept.write(written)
+        with self.lock:  # or another thread could go live between the two
+            self.kept.write(written)
+            if self.live is not None:
+                self.live.write(written)
         return len(written)
 
 
@@ -80,7 +94,22 @@ class CapturedOutput:
         stream = self._stream
         if getattr(sys, self._name) is not stream or stream.closed:
             self._install()
-        return self._raw.kept.take() if self._raw.kept.head else b""
+        raw = self._raw
+        raw.live = None
+        return raw.kept.take() if raw.kept.head else b""
+
+    # For another thread, while a task runs
+
+    def go_live(self) -> None:
+        """From now on what is written can be told before its end."""
+        raw = self._raw
+        with raw.lock:
+            raw.live = raw.kept.live()
+
+    def take_live(self) -> tuple[int, bytes]:
+        raw = self._raw
+        with raw.lock:
+            return (0, b"") if raw.live is None else raw.live.take()
 
     def _install(self) -> None:
         if self._raw.closed:

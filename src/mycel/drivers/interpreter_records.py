@@ -10,12 +10,14 @@ import time
 
 FRAME = struct.Struct("<IB")
 """From the interpreter: length of what follows, kind."""
-RESULTS, STARTED, RETURNED, WITHDRAWN, DOOMED = 1, 2, 3, 4, 5
+RESULTS, STARTED, RETURNED, WITHDRAWN, DOOMED, WRITTEN = 1, 2, 3, 4, 5, 6
 RESULT = struct.Struct("<QddBiIIIIQ")
 """attempt, started at, ended at, failed?, exit code, lengths: value, error, stdout, stderr; and
 the most memory that the interpreter has had, after tasks that took long"""
 NO_EXIT_CODE = -1
 STARTED_AT = struct.Struct("<Qd")
+TEXT = struct.Struct("<QBQ")
+"""attempt, stream, offset; what was written follows"""
 
 MEMORY = struct.Struct("<IIQd")
 """ready?, bytes of results not yet sent, the attempt that runs (or 0), since when"""

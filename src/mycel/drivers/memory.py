@@ -16,7 +16,7 @@ import msgspec
 
 from mycel.core.identifiers import AttemptId, LaneId
 
-from .interface import LONG_SECONDS, DriverListener, Finished, FinishedState, Run
+from .interface import LONG_SECONDS, DriverListener, Finished, FinishedState, Run, Text
 
 
 class VirtualClock(Protocol):
@@ -53,7 +53,9 @@ class MemoryDriver:
         *,
         name: str = "memory",
         kill_seconds_max: float = 0.002,
+        output: Callable[[Run], bytes] | None = None,
     ) -> None:
+        """`output` is what a run that takes long has written by then."""
         self._clock = clock
         self._listener = listener
         self._random = random
@@ -61,6 +63,7 @@ class MemoryDriver:
         self._outcome = outcome or _succeeded
         self._name = name
         self._kill_seconds_max = kill_seconds_max
+        self._output = output or _silent
         self._lanes: dict[LaneId, _Lane] = {}
         self._running: dict[AttemptId, _Running] = {}
         self._dead = False
@@ -151,6 +154,9 @@ class MemoryDriver:
             return
         running.is_long = True
         self._listener.started([(running.run.attempt, running.started_at)])
+        written = self._output(running.run)
+        if written:
+            self._listener.wrote([Text(running.run.attempt, 1, 0, written)])
         returned = [run.attempt for run in state.waiting]
         if returned:
             state.waiting.clear()
@@ -197,3 +203,7 @@ class MemoryDriver:
 
 def _succeeded(run: Run) -> Finished:
     return Finished(run.attempt, "succeeded", value=b"null", exit_code=0)
+
+
+def _silent(_: Run) -> bytes:
+    return b""

@@ -18,7 +18,7 @@ from typing import Protocol
 from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.work import Work
 
-from .interface import Driver, DriverListener, Finished, Run
+from .interface import Driver, DriverListener, Finished, Run, Text
 from .interpreter_records import clock
 
 
@@ -119,6 +119,9 @@ class PreparingDriver:
 
     def streamed(self, attempt: AttemptId, piece: bytes) -> None:
         self._listener.streamed(attempt, piece)
+
+    def wrote(self, texts: list[Text]) -> None:
+        self._listener.wrote(texts)
 
     def finished(self, finished: list[Finished]) -> None:
         if self._needs:

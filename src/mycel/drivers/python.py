@@ -263,6 +263,8 @@ class PythonDriver:
             listener.started(news.started)
             if lane is not None:
                 self._return_if_long(lane, self._lanes[lane])
+        if news.written:
+            listener.wrote(news.written)
         if news.finished:
             listener.finished(news.finished)
             self._watch_head(link)

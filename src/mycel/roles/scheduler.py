@@ -19,6 +19,7 @@ from mycel.core.scheduler import Scheduler
 from mycel.core.settings import RetrySettings, SchedulerSettings
 from mycel.discovery.peerbook import PeerBook
 from mycel.node.clock import LoopClock
+from mycel.store.live_logs import LiveLogs
 from mycel.store.sqlite import SqliteStore
 
 from .credentials import Credentials
@@ -102,7 +103,7 @@ async def serve(program: Program, port: int | None) -> None:
         algorithms=load_algorithms(),
         hasher=blake3,
     )
-    backend = SchedulerBackend(machine, store, program.options.name, __version__)
+    backend = SchedulerBackend(machine, store, LiveLogs(path), program.options.name, __version__)
     node = SchedulerNode(
         machine,
         LoopClock(loop),

@@ -14,13 +14,16 @@ from mycel.core.effects import (
     Effect,
     Hangup,
     JobsAdvanced,
+    JobsForgotten,
     Note,
     Part,
     Reply,
     Seek,
     Send,
     SendRenewal,
+    TaskLeft,
     TaskStreamed,
+    TaskWrote,
     Tell,
 )
 from mycel.core.events import (
@@ -66,6 +69,9 @@ class Clients(Protocol):
     def advanced(self, effect: JobsAdvanced) -> None: ...
     def told(self, effect: Tell) -> None: ...
     def streamed(self, effect: TaskStreamed) -> None: ...
+    def wrote(self, effect: TaskWrote) -> None: ...
+    def left(self, effect: TaskLeft) -> None: ...
+    def forgotten(self, effect: JobsForgotten) -> None: ...
 
 
 class SchedulerNode(Member):
@@ -97,6 +103,9 @@ class SchedulerNode(Member):
             JobsAdvanced: clients.advanced,
             Tell: clients.told,
             TaskStreamed: clients.streamed,
+            TaskWrote: clients.wrote,
+            TaskLeft: clients.left,
+            JobsForgotten: clients.forgotten,
             Part: self._part,
             Seek: self._seek,
             Announce: self._announce_soon,

@@ -11,7 +11,16 @@ from typing import Final, TypeVar
 from mycel.api.audience import Audience, Listener
 from mycel.api.backend import Pieces, Stopping
 from mycel.api.network import Network
-from mycel.core.effects import JobsAdvanced, Reply, TaskStreamed, Tell
+from mycel.api.output import OutputAudience, OutputListener
+from mycel.core.effects import (
+    JobsAdvanced,
+    JobsForgotten,
+    Reply,
+    TaskLeft,
+    TaskStreamed,
+    TaskWrote,
+    Tell,
+)
 from mycel.core.errors import Refusal
 from mycel.core.events import Event, Forget, Listen
 from mycel.core.identifiers import JobId, JobNumber, RequestId
@@ -20,6 +29,7 @@ from mycel.core.scheduler import Scheduler
 from mycel.core.views import Figures
 from mycel.node.clock import boot_seconds
 from mycel.store.interface import Reader
+from mycel.store.live_logs import LiveLogs, Stretch
 from mycel.telemetry.metrics import Recent, SchedulerFigures, SchedulerMetrics
 from mycel.telemetry.swarm_metrics import swarm_metrics
 
@@ -34,8 +44,12 @@ READERS: Final = 2
 class SchedulerBackend:
     """`api.backend.Backend` and `scheduling.Clients`: asks the machine, and hears its replies."""
 
-    def __init__(self, machine: Scheduler, reader: Reader, name: str, version: str) -> None:
+    def __init__(
+        self, machine: Scheduler, reader: Reader, live_logs: LiveLogs, name: str, version: str
+    ) -> None:
         self._machine = machine
+        self._live_logs = live_logs
+        self._outputs = OutputAudience()
         self._reader = reader
         self._name = name
         self._peer = ""
@@ -72,6 +86,7 @@ class SchedulerBackend:
             for event in events:
                 event.set()
         self._audience.close()
+        self._outputs.close()
 
     def close(self) -> None:
         self._threads.shutdown(wait=True)
@@ -161,6 +176,17 @@ class SchedulerBackend:
         finally:
             del self._streams[job]
 
+    def output(self, job: JobId, index: int, attempt: int | None = None) -> list[Stretch]:
+        return self._live_logs.read(job, index, attempt)
+
+    def listening_to_output(
+        self, job: JobId, index: int | None
+    ) -> AbstractContextManager[OutputListener]:
+        return self._outputs.listening(job, index)
+
+    def tasks_with_output(self, job: JobId) -> list[int]:
+        return self._live_logs.indices(job)
+
     def figures(self) -> SchedulerFigures:
         self.observe()
         return self._figures()
@@ -201,6 +227,21 @@ class SchedulerBackend:
         pieces = self._streams.get(effect.job_id)
         if pieces is not None and effect.index == 0:
             pieces.put(effect.number, effect.piece)
+
+    def wrote(self, effect: TaskWrote) -> None:
+        job, index = effect.job_id, effect.index
+        stretch = Stretch(effect.number, effect.stream, effect.offset, effect.data)
+        self._live_logs.write(job, index, stretch)
+        self._outputs.wrote(job, index, stretch)
+
+    def left(self, effect: TaskLeft) -> None:
+        if effect.has_output:
+            self._live_logs.drop(effect.job_id, effect.index)
+        self._outputs.left(effect.job_id, effect.index)
+
+    def forgotten(self, effect: JobsForgotten) -> None:
+        for job in effect.jobs:
+            self._live_logs.forget(job)
 
     # Metrics
 

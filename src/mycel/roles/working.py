@@ -28,11 +28,12 @@ from mycel.core.events import (
     RunsStarted,
     RunsStreamed,
     RunsWithdrawn,
+    RunsWrote,
     Serving,
     SpoolLoaded,
 )
 from mycel.core.identifiers import AttemptId, JobNumber, LaneId, PeerId
-from mycel.core.messages import Outcome, PeerRecord
+from mycel.core.messages import Outcome, PeerRecord, Text
 from mycel.core.resources import ServedModel
 from mycel.core.worker import WorkerMachine
 from mycel.discovery.peerbook import PeerBook
@@ -44,6 +45,7 @@ from mycel.node.runtime import Runtime
 from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
 from mycel.wire import codec
 
+from .allowance import Allowance
 from .joining import peer_in
 from .member import Member, NoteLine
 from .protocols import SIGNAL_PROTOCOL, schedulers_topic
@@ -121,6 +123,7 @@ class WorkerNode(Member):
         self._publishing = publishing
         self._drivers: dict[str, Driver] = {}
         self._known: dict[PeerId, Known] = {}
+        self._allowance = Allowance()
 
     def start(self, swarm: Swarm, drivers: list[Driver]) -> None:
         self._drivers = {driver.name: driver for driver in drivers}
@@ -301,6 +304,11 @@ class WorkerNode(Member):
     def streamed(self, attempt: AttemptId, piece: bytes) -> None:
         self.runtime.post(RunsStreamed([(attempt, piece)]))
         self.runtime.turn_now()
+
+    def wrote(self, texts: list[Text]) -> None:
+        told = self._allowance.allowed(texts, self._clock.now())
+        if told:
+            self.runtime.post(RunsWrote(told))
 
     def finished(self, finished: list[Finished]) -> None:
         self.runtime.post(RunsFinished([_bare_outcome(one) for one in finished]))

@@ -27,6 +27,15 @@ def boom(text): raise ValueError(text)
 def say(text):
     print(text)
     print(text.upper(), file=sys.stderr)
+def talk():
+    print("before")
+    time.sleep(1000)
+def talk_on():
+    print("before")
+    time.sleep(0.3)
+    print("after")
+    print("more", file=sys.stderr)
+    time.sleep(1000)
 def leave(code): sys.exit(code)
 def vanish(code): os._exit(code)
 def a_set(): return {1, 2}
@@ -74,6 +83,9 @@ class Processes(Subject):
     def crashing(self) -> Work:
         return Work("process", command=("sh", "-c", "kill -SEGV $$"))
 
+    def talking(self, folder: Path) -> Work | None:
+        return Work("process", command=("sh", "-c", "echo before; exec sleep 1000"))
+
 
 class Functions(Subject):
     name = "python"
@@ -99,6 +111,11 @@ class Functions(Subject):
 
     def crashing(self) -> Work:
         return Work("python", function="os:abort")
+
+    def talking(self, folder: Path) -> Work | None:
+        (folder / "talking.py").write_text(MODULE)
+        env = (("PYTHONPATH", str(folder)),)
+        return Work("python", function="talking:talk", env=env)
 
 
 class VirtualClock:
@@ -138,7 +155,15 @@ class InMemory(Processes):
             error = "" if good else "no"
             return Finished(run.attempt, "succeeded" if good else "failed", error=error)
 
-        return MemoryDriver(self._clock, context.listener, random.Random(1), duration, outcome)
+        def output(run: Run) -> bytes:
+            return b"before\n"
+
+        return MemoryDriver(
+            self._clock, context.listener, random.Random(1), duration, outcome, output=output
+        )
+
+    def talking(self, folder: Path) -> Work | None:
+        return self.slow()
 
     def step(self) -> bool:
         return self._clock.step()

@@ -44,6 +44,24 @@ def test_the_whole_process_group_goes(kind: str, how: str, play: Play, tmp_path:
 
 
 @real_driver
+def test_both_streams_are_told_in_stretches(kind: str, play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        script = "echo before; sleep 0.3; echo after; echo more >&2; exec sleep 1000"
+        await stage.result_of(stage.quick())
+        run = deed(stage, "talk_on") if kind == "python" else stage.run(("sh", "-c", script))
+        stage.submit(run)
+        texts = stage.recorder.texts
+        await stage.until(lambda: b"more\n" in [one.data for one in texts if one.stream == 2])
+        await stage.until(lambda: sum(one.stream == 1 for one in texts) == 2)
+        told = [(one.offset, one.data) for one in texts if one.stream == 1]
+        assert told == [(0, b"before\n"), (7, b"after\n")]
+        stage.driver.kill([run.attempt])
+        await stage.end_of(run)
+
+    play(kind, scenario)
+
+
+@real_driver
 def test_who_ignores_sigterm_is_killed_after_the_grace(kind: str, play: Play) -> None:
     async def scenario(stage: Stage) -> None:
         if kind == "python":

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from mycel.core.effects import TaskStreamed
+from mycel.core.effects import TaskLeft, TaskStreamed
 from mycel.core.identifiers import AttemptId
 from mycel.core.jobs import Block, Job, TaskKey
 from mycel.core.journal import AttemptEnded, JobEnded, TaskEnded
@@ -40,6 +40,9 @@ from .tables import Attempt, Worker
 from .views import job_view
 
 ACKNOWLEDGED_AT_ONCE: Final = 500
+
+UNHEARD: Final = ("lost", "cancelled")
+"""Ends of which no worker has told anything."""
 
 _STEPS = {
     "succeeded": AttemptStep.SUCCEED,
@@ -322,6 +325,9 @@ class Attempts:
             outcome.value_size,
         )
         attempt.job.file_bytes += outcome.value_size
+        if attempt.was_long or attempt.key in self._state.histories:
+            lacks_output = outcome.crashed or outcome.driver_fault or outcome.state in UNHEARD
+            self._state.emit(TaskLeft(attempt.job.id, attempt.index, not lacks_output))
         self._close_task(attempt.block, attempt.index, attempt.key, ended, state, now)
 
     def _close_task(

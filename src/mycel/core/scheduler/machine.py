@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from mycel.core import events, messages
-from mycel.core.effects import Effect, TaskStreamed
+from mycel.core.effects import Effect, TaskStreamed, TaskWrote
 from mycel.core.events import Event
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
 from mycel.core.matching import ALGORITHMS, Algorithm
@@ -146,6 +146,7 @@ class Scheduler:
             messages.Started: self._started,
             messages.Returned: self._returned,
             messages.Streamed: self._streamed,
+            messages.Written: self._written,
             messages.Accepted: self._accepted,
             messages.Refused: self._refused,
             messages.LeaseOver: self._lease_over,
@@ -371,6 +372,15 @@ class Scheduler:
             attempt = worker.attempts.get(attempt_id)
             if attempt is not None:
                 self.state.emit(TaskStreamed(attempt.job.id, attempt.index, attempt.number, piece))
+
+    def _written(
+        self, worker: Worker, message: messages.Written, arrived_at: float, now: float
+    ) -> None:
+        for text in message.texts:
+            attempt = worker.attempts.get(text.attempt)
+            if attempt is not None:
+                place = (attempt.job.id, attempt.index, attempt.number)
+                self.state.emit(TaskWrote(*place, text.stream, text.offset, text.data))
 
     def _returned(
         self, worker: Worker, message: messages.Returned, arrived_at: float, now: float

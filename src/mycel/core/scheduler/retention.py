@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from mycel.core.effects import JobsForgotten
 from mycel.core.journal import JobsPruned
 
 from .state import State
@@ -38,4 +39,5 @@ class Retention:
         if state.idempotency_keys.get(oldest.idempotency_key) is oldest:
             del state.idempotency_keys[oldest.idempotency_key]
         state.record(JobsPruned((oldest.number,)))
+        state.emit(JobsForgotten([oldest.id]))
         state.timers.set(("prune", None), now)

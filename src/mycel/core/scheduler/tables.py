@@ -45,6 +45,7 @@ class Attempt:
         "started_at",
         "state",
         "task_state",
+        "was_long",
         "worker",
     )
 
@@ -69,9 +70,12 @@ class Attempt:
         self.started_at: float | None = None
         self.state = AttemptState.ASSIGNED
         self.task_state = TaskState.LEASED
+        self.was_long = False
+        """It was told to have started: something may be kept of it beside the journal."""
 
     def start(self, started_at: float) -> None:
         self.state = ATTEMPT[self.state, AttemptStep.START]
+        self.was_long = True
         if self.task_state is TaskState.LEASED:
             self.task_state = TASK[self.task_state, TaskStep.START]
         self.started_at = started_at

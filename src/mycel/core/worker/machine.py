@@ -78,6 +78,7 @@ class WorkerMachine:
             events.RunsFinished: self._running.runs_finished,
             events.RunsReturned: self._running.runs_returned,
             events.RunsStreamed: self._running.runs_streamed,
+            events.RunsWrote: self._running.runs_wrote,
             events.RunsWithdrawn: self._running.runs_withdrawn,
             events.Reachable: self._reachable,
             events.Serving: self._serving,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mycel.core import events, messages
 from mycel.core.effects import KillRuns, RunAttempts, WithdrawRuns
 from mycel.core.identifiers import AttemptId, LaneId, LeaseId, PeerId, task_id
-from mycel.core.messages import Outcome, Window
+from mycel.core.messages import Outcome, Text, Window
 from mycel.core.work import Run
 
 from .grants import Grants
@@ -176,6 +176,16 @@ class Running:
                 by_scheduler.setdefault(held.grant.scheduler, []).append((held.id, piece))
         for peer, pieces in by_scheduler.items():
             self._machine.send(peer, messages.Streamed(pieces))
+
+    def runs_wrote(self, event: events.RunsWrote, now: float) -> None:
+        by_scheduler: dict[PeerId, list[Text]] = {}
+        for text in event.texts:
+            held = self._machine.held.get(text.attempt)
+            if held is not None and not held.killed:
+                told = Text(held.id, text.stream, text.offset, text.data)
+                by_scheduler.setdefault(held.grant.scheduler, []).append(told)
+        for peer, texts in by_scheduler.items():
+            self._machine.send(peer, messages.Written(texts))
 
     def runs_finished(self, event: events.RunsFinished, now: float) -> None:
         finished: dict[PeerId, list[Outcome]] = {}
