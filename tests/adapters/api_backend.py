@@ -267,6 +267,10 @@ class FakeBackend(Reader):
         self.revocations += records
         return len(records)
 
+    @property
+    def blobs(self) -> None:
+        return None
+
     def prometheus(self) -> bytes:
         return METRICS
 

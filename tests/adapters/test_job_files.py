@@ -135,7 +135,11 @@ def test_inputs_come_from_files(tmp_path: Path) -> None:
 
     assert inputs("{lines: words}") == ["a b", " c "]
     assert inputs("{lines: lines.jsonl}") == [{"x": 1}, "text"]
-    assert inputs("{files: '*.txt'}") == [str(tmp_path / n) for n in ("one.txt", "two.txt")]
+    names = ("one.txt", "two.txt")
+    brought = [one["input"] for one in inputs("{files: '*.txt'}")]
+    assert [one["path"] for one in brought] == list(names)
+    assert all(one["$file"].startswith("blake3:") for one in brought)
+    assert inputs("{files: '*.txt', as: path}") == [str(tmp_path / name) for name in names]
     assert inputs(f"{{files: '{tmp_path}/one.*', as: text}}") == [{"input": "1", "name": "one.txt"}]
     with pytest.raises(JobFileError, match="line 2"):
         inputs("{lines: bad.jsonl}")

@@ -17,6 +17,8 @@ from mycel.core.resources import Requirements
 from mycel.core.views import JobView, Obstacle, PreviewView, StagePreview, TaskView
 from mycel.core.work import OWN_DRIVERS, Work
 
+from .file_answers import InputAnswer, OutputsAnswer, files_of
+
 encode: Final = msgspec.json.Encoder().encode
 RESULT_TEXT_BYTES_MAX: Final = 64 << 10
 """A process' output beyond this is not repeated in its result; the logs have it."""
@@ -104,6 +106,8 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     max_cost: float | UnsetType = UNSET
     network: bool | UnsetType = UNSET
     sandbox: str | UnsetType = UNSET
+    inputs: list[InputAnswer] | UnsetType = UNSET
+    outputs: OutputsAnswer | UnsetType = UNSET
     created_at: str
     started_at: str | None
     finished_at: str | None
@@ -339,6 +343,7 @@ def _template(specification: Specification, arguments: bytes) -> dict[str, Any]:
         fields["network"] = True
     if work.bounds.sandbox:
         fields["sandbox"] = work.bounds.sandbox
+    fields |= files_of(work)
     return fields
 
 

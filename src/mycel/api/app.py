@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .access import Authenticator, Caller, authorise
 from .backend import Backend
+from .blobs import BlobRoutes
 from .catalogue import methods_of
 from .exchange import CALLER, Gone, Receive, Scope, Send, answer_problem, header
 from .express import Express
@@ -31,6 +32,7 @@ class Application:
         self._authenticator = authenticator
         self.express = Express(backend, self._admit)
         self._openai = OpenAiRoutes(backend, limits)
+        self._blobs = BlobRoutes(backend, limits)
         self._cold: asyncio.Task[Litestar] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,7 +68,11 @@ class Application:
         handler = self._hot.find_open(method, path)
         if handler is None:
             scope[CALLER] = self._admit(scope)
-            handler = self._hot.find(method, path) or self._openai.find(method, path)
+            handler = (
+                self._hot.find(method, path)
+                or self._openai.find(method, path)
+                or self._blobs.find(method, path)
+            )
         if handler is None:
             methods = methods_of(path)
             if not methods:

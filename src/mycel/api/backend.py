@@ -18,6 +18,8 @@ from .audience import Listener
 from .output import OutputListener
 
 if TYPE_CHECKING:
+    from mycel.blobs.keeping import Keeping
+
     from .network import Network
 
 Value = TypeVar("Value")
@@ -104,6 +106,11 @@ class Backend(Protocol):
 
     def revoke(self, records: list[bytes]) -> int:
         """Takes in and spreads what the owner has signed; how many were good and news."""
+        ...
+
+    @property
+    def blobs(self) -> Keeping | None:
+        """The files of users and jobs."""
         ...
 
     def prometheus(self) -> bytes:

@@ -60,6 +60,16 @@ class RetryBody(Body, frozen=True):
     on_error: bool = False
 
 
+class FileBody(Body, frozen=True):
+    """An input: a blob by its digest (`tree` if that is a list of files), or a path on a file
+    system that workers share."""
+
+    path: Identifier
+    digest: Name = ""
+    tree: bool = False
+    shared: Annotated[str, Meta(max_length=4096)] = ""
+
+
 class TaskBody(Body, frozen=True):
     """Exactly one of `model`, `command`, `image` with `command`, and `python`; or `driver`, which
     names one that another package brings, and says itself what the others mean to it."""
@@ -83,6 +93,9 @@ class TaskBody(Body, frozen=True):
     require_satisfiable: bool = False
     network: bool = False
     sandbox: Literal["required", "auto"] = "auto"
+    inputs: list[FileBody] = []
+    outputs: list[Identifier] = []
+    keep: Literal["", "worker"] = ""
     driver: Identifier | None = None
     mounts: list[Identifier] = []
     """For `image`: "path:path in the container", with ":ro" to read it only."""
@@ -139,6 +152,10 @@ class BatchBody(Body, frozen=True):
     """Which of the job's stages they belong to; the first one if it is not said."""
 
 
+class MissingBody(Body, frozen=True):
+    digests: Annotated[list[Name], Meta(max_length=100_000)]
+
+
 class RevocationsBody(Body, frozen=True):
     records: Annotated[list[Annotated[bytes, Meta(max_length=1024)]], Meta(max_length=400)]
     """Each signed by the swarm's owner, in base64."""
@@ -157,6 +174,7 @@ class InputBody(Body, frozen=True):
 decode_task: Final = msgspec.json.Decoder(TaskBody).decode
 decode_job: Final = msgspec.json.Decoder(JobBody).decode
 decode_batch: Final = msgspec.json.Decoder(BatchBody).decode
+decode_missing: Final = msgspec.json.Decoder(MissingBody).decode
 decode_revocations: Final = msgspec.json.Decoder(RevocationsBody).decode
 decode_input: Final = msgspec.json.Decoder(InputBody).decode
 decode_items: Final = msgspec.json.Decoder(list[Raw]).decode

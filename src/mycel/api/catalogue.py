@@ -15,11 +15,14 @@ PROBLEMS: Final = {
     404: "There is no such thing",
     409: "It contradicts what is already there",
     408: "The body did not arrive in time",
+    411: "The body's length is not said",
     413: "The body is too large",
     415: "The body is not JSON by its media type",
+    416: "There is no such part of it",
     422: "Well-formed, and wrong; `path` says where",
     429: "A limit is reached for now; see Retry-After",
     503: "The scheduler is stopping",
+    507: "There is no room for it",
 }
 _BODY: Final = (400, 408, 413, 415)
 
@@ -164,6 +167,38 @@ ROUTES: Final = (
         query=("job", "task", "kinds", "follow", "after"),
         problems=(404, 422, 429),
     ),
+    Route(
+        "PUT",
+        "/api/v1/blobs/{digest}",
+        "Upload a file under its digest; goes on after a break with Content-Range",
+        "BlobAnswer",
+        "application/octet-stream",
+        statuses=(201,),
+        problems=(408, 409, 411, 413, 422, 507),
+    ),
+    Route(
+        "GET",
+        "/api/v1/blobs/{digest}",
+        "Download a file of your uploads or your jobs; with Range a part of it",
+        "application/octet-stream",
+        statuses=(200, 206),
+        problems=(404, 416, 422, 507),
+    ),
+    Route(
+        "HEAD",
+        "/api/v1/blobs/{digest}",
+        "Its size; with 404, Upload-Offset says how much of it has come",
+        "application/octet-stream",
+        problems=(404, 422),
+    ),
+    Route(
+        "POST",
+        "/api/v1/blobs/missing",
+        "Which of these you would have to upload",
+        "MissingAnswer",
+        "MissingBody",
+        problems=(*_BODY, 422),
+    ),
     Route("GET", "/api/v1/workers", "List workers", "WorkerList", problems=(422,)),
     Route("GET", "/api/v1/models", "List the models that are served", "ModelList", problems=(422,)),
     Route("GET", "/api/v1/peers", "List connected peers", "PeerList", problems=(422,)),
@@ -265,13 +300,16 @@ def document() -> bytes:
 def _schemas() -> tuple[dict[str, Any], dict[str, Any]]:
     from mycel.core.views import Explanation
 
-    from . import answers, bodies, models, network, problems, workers
+    from . import answers, blobs, bodies, models, network, problems, workers
 
     kinds: list[Any] = [
         bodies.TaskBody,
         bodies.JobBody,
         bodies.BatchBody,
         bodies.RevocationsBody,
+        bodies.MissingBody,
+        blobs.BlobAnswer,
+        blobs.MissingAnswer,
         answers.TaskAnswer,
         answers.TaskList,
         answers.JobAnswer,

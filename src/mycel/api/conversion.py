@@ -59,6 +59,8 @@ def specification(body: TaskBody, path: str = "$") -> Specification:
     if asked is not None:
         profile = _requirements(asked, profile.cpu_cores, f"{path}.requirements")
     work = _work(body, path)
+    if body.inputs or body.outputs or body.keep:
+        work = _with_files(work, body, path)
     bounds = _bounds(body, profile, path)
     if body.environment is not None:
         work, profile = in_environment(work, profile, body.environment, f"{path}.environment")
@@ -73,6 +75,16 @@ def specification(body: TaskBody, path: str = "$") -> Specification:
         requirements_given=asked is not None and asked.names_resources,
         deadline_at=None if body.deadline is None else _deadline(body.deadline, path),
         max_cost=body.max_cost,
+    )
+
+
+def _with_files(work: Work, body: TaskBody, path: str) -> Work:
+    from .files import inputs_of, outputs_of  # only where a task has any
+
+    if work.driver == "model":
+        raise unprocessable("inputs and outputs belong to tasks that run a program", path)
+    return msgspec.structs.replace(
+        work, inputs=inputs_of(body, path), outputs=outputs_of(body, path)
     )
 
 

@@ -27,6 +27,7 @@ from .access import Caller
 from .answers import encode
 from .backend import Backend, Stopping
 from .exchange import Query, Scope, check_media_type, header
+from .files import have_files
 from .hot import PREFIX, TASKS_PATH, Handler, answer_waited, ended_at_once, submit_of
 from .problems import Problem
 
@@ -55,6 +56,8 @@ class Express:
             caller = self._admit(scope)
             check_media_type(scope)
             submit = submit_of(self._backend, caller, body, "", wait)
+            if have_files(submit, body):
+                return None
             return Exchange(self._backend, submit, wait)
         except (Problem, Stopping, ValueError):
             return None

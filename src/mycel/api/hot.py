@@ -26,7 +26,7 @@ from mycel.core.identifiers import JobId
 from mycel.core.journal import TaskEnded
 from mycel.core.views import SubmittedView
 
-from . import answers, conversion, events, jobs, logs, results, tasks
+from . import answers, conversion, events, files, jobs, logs, results, tasks
 from .access import Caller
 from .answers import Finished, TaskAnswer, encode
 from .backend import Backend
@@ -147,7 +147,7 @@ class HotRoutes:
         Query(scope)
         check_media_type(scope)
         raw = await read_body(scope, receive, self._limits.request_bytes)
-        batch = await jobs.append(self._backend, _job_in(scope), raw)
+        batch = await jobs.append(self._backend, scope[CALLER], _job_in(scope), raw)
         await answer(send, 200 if batch.again else 201, encode(batch))
 
     async def _close(self, scope: Scope, _receive: Receive, send: Send) -> None:
@@ -189,6 +189,8 @@ async def _submit_task(
     key they are two: then the job may be an earlier one, whose id only the first tells.
     """
     submit = submit_of(backend, caller, raw, key, wait)
+    if files.have_files(submit, raw):
+        await files.admit(backend, caller, submit)
     if not submit.wait:
         return await _submit_and_read(backend, submit, wait)
     created_at = time.time()
@@ -252,6 +254,8 @@ def ended_at_once(submit: Submit, reply: object, created_at: float) -> TaskAnswe
     the store."""
     if not isinstance(reply, TaskEnded) or reply.number > 1:
         return None
+    if submit.specification.work.outputs is not None:
+        return None  # where they are is in another book
     finished = Finished(reply, [], submit.arguments[1:-1])
     return answers.finished_task(
         submit.job_id, submit.name, submit.specification, created_at, finished

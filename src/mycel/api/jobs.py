@@ -13,13 +13,14 @@ from blake3 import blake3
 
 from mycel.core.errors import NotFound
 from mycel.core.events import Append, CancelJob, CloseJob, Submit, WaitJob
+from mycel.core.files import mentions_files
 from mycel.core.identifiers import JobId, RequestId, is_job_id, ulid
 from mycel.core.jobs import Specification
 from mycel.core.views import BatchView, JobView, PreviewView, SubmittedView
 from mycel.core.work import shape_of
 from mycel.store.interface import JobRow
 
-from . import answers, conversion, plans
+from . import answers, conversion, files, plans
 from .access import Caller
 from .answers import BatchAnswer, JobAnswer, JobList, PreviewAnswer, TaskCounts, iso, iso_or_none
 from .backend import Backend
@@ -72,6 +73,8 @@ async def submit(
     backend: Backend, caller: Caller, raw: bytes, key: str, bytes_max: int
 ) -> SubmittedView:
     submit = await _submission(backend, caller, raw, key, bytes_max)
+    if files.have_files(submit, raw):
+        await files.admit(backend, caller, submit)
     return expect(
         await backend.ask(lambda request: msgspec.structs.replace(submit, request=request)),
         SubmittedView,
@@ -123,10 +126,12 @@ async def _submission(
     )
 
 
-async def append(backend: Backend, text: str, raw: bytes) -> BatchAnswer:
+async def append(backend: Backend, caller: Caller, text: str, raw: bytes) -> BatchAnswer:
     job = parse(text)
     body = decode_batch(raw)
     batch = conversion.appended_batch(body)
+    if mentions_files(batch.arguments):
+        await files.admit_batch(backend, caller, job, batch.arguments)
     view = expect(
         await backend.ask(
             lambda request: Append(

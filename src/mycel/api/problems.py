@@ -8,12 +8,15 @@ status  title
 405     Method not allowed
 409     Conflict                 with what is already there
 408     Request too slow
+411     Length required
 413     Request too large
 415     Unsupported media type
+416     Range not satisfiable
 422     Unprocessable            well-formed, and wrong: `path` says where
 429     Too many                 a retry can help: `Retry-After` says when
 500     Internal error           ours
 503     Stopping                 a retry can help
+507     No room                  for files: the disk is full, or the scheduler's limit reached
 """
 
 from __future__ import annotations
@@ -36,6 +39,9 @@ TITLES: Final = {
     404: "Not found",
     405: "Method not allowed",
     409: "Conflict",
+    411: "Length required",
+    416: "Range not satisfiable",
+    507: "No room",
     408: "Request too slow",
     413: "Request too large",
     415: "Unsupported media type",

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec import UnsetType
 
 from mycel.core.errors import NotFound
 from mycel.core.events import (
@@ -29,6 +30,7 @@ from mycel.store.interface import Reader
 from . import answers
 from .answers import Finished, TaskAnswer, TaskList
 from .backend import Backend
+from .file_answers import with_files
 from .problems import Problem, not_found, unprocessable
 
 PIECE_BYTES: Final = 1 << 20
@@ -76,9 +78,16 @@ async def _finished(backend: Backend, over: TaskIsOver) -> TaskAnswer:
     if over.specification.sweep is not None:
         arguments = over.specification.sweep.arguments(over.index)
         finished = msgspec.structs.replace(finished, arguments=arguments)
-    return answers.finished_task(
+    task = answers.finished_task(
         job, over.name, over.specification, over.created_at, finished, over.stage
     )
+    attempt, declared = finished.ended.attempt, task.outputs
+    if isinstance(declared, UnsetType) or backend.blobs is None or attempt is None:
+        return task
+    left = await backend.blobs.outputs_of(job, over.index, attempt)
+    if left is None:
+        return task
+    return msgspec.structs.replace(task, outputs=with_files(declared, left))
 
 
 def _load(reader: Reader, job: JobId, index: int) -> Finished:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final, NewType
+from typing import BinaryIO, Final, NewType
 
 from blake3 import blake3
 
@@ -12,6 +12,7 @@ from .errors import BadDigest
 
 Digest = NewType("Digest", str)
 PREFIX: Final = "blake3:"
+CHUNK_BYTES: Final = 1 << 20
 _SHAPE: Final = re.compile(r"blake3:[0-9a-f]{64}")
 
 
@@ -23,6 +24,14 @@ def parse(text: str) -> Digest:
 
 def of_bytes(data: bytes) -> Digest:
     return Digest(PREFIX + blake3(data).hexdigest())
+
+
+def of_open(file: BinaryIO) -> Digest:
+    """From where it stands to its end."""
+    found = blake3()
+    while chunk := file.read(CHUNK_BYTES):
+        found.update(chunk)
+    return Digest(PREFIX + found.hexdigest())
 
 
 def of_file(path: Path) -> Digest:

@@ -5,7 +5,9 @@ BlobError
 ├── NoSuchBlob     it is not here; another node may have it
 ├── WrongContent   what arrived is not what the digest names; the sender's fault, try another
 ├── BlobTooLarge   over the limit for one blob; the asker's fault
-├── NoRoom         all that is kept is in use; worth another try later
+├── NoRoom         all that is kept is in use, or the disk is full; worth another try later
+├── Interrupted    a transfer broke off; what has come stays, worth another try
+├── NotGiven       the other node has a reason not to give or take it
 └── BadTree        a folder that cannot be taken: a hostile path, a device, too many files
 """
 
@@ -33,7 +35,20 @@ class BlobTooLarge(BlobError):
 
 
 class NoRoom(BlobError):
-    """All that is kept is in use."""
+    """All that is kept is in use, or the disk is full."""
+
+
+class Interrupted(BlobError):
+    """A transfer broke off."""
+
+
+class NotGiven(BlobError):
+    """The other node has a reason."""
+
+    def __init__(self, reason: str, *, again: bool = False) -> None:
+        super().__init__(reason)
+        self.again = again
+        """Another try may help."""
 
 
 class BadTree(BlobError):

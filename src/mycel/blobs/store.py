@@ -6,14 +6,19 @@
     <root>/objects/ab/cdef…     whole blobs; the time of change is the time of last use
     <root>/partial/abcdef…      what has arrived of others
 
-One process owns the folder. Nothing here knows of the network.
+One process owns the folder; its threads may share the store, and each `Incoming` is one
+thread's at a time. Nothing here knows of the network.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import shutil
+import stat
+import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,21 +28,29 @@ from blake3 import blake3
 
 from . import digests
 from .digests import Digest
-from .errors import BlobTooLarge, NoRoom, NoSuchBlob, WrongContent
+from .errors import BadTree, BlobTooLarge, NoRoom, NoSuchBlob, WrongContent
 
 CHUNK_BYTES: Final = 1 << 20
+_CLONE: Final = 0x40049409
+"""FICLONE, of Linux."""
 
 
 class BlobStore:
-    def __init__(self, root: Path, bytes_max: int, blob_bytes_max: int | None = None) -> None:
+    def __init__(
+        self, root: Path, bytes_max: int, blob_bytes_max: int | None = None, *, evicts: bool = True
+    ) -> None:
+        """Without `evicts` nothing goes unless it is removed: a full store takes no more."""
         self._objects = root / "objects"
         self._partial = root / "partial"
         self._bytes_max = bytes_max
         self._blob_bytes_max = min(blob_bytes_max or bytes_max, bytes_max)
+        self._evicts = evicts
+        self._lock = threading.RLock()
         self._sizes: OrderedDict[Digest, int] = OrderedDict()
         """Least recently used first."""
         self._pins: Counter[Digest] = Counter()
         self._incoming: dict[Digest, Incoming] = {}
+        self._whole = 0
         self._reserved = 0
         for folder in (self._objects, self._partial):
             folder.mkdir(parents=True, exist_ok=True)
@@ -51,6 +64,7 @@ class BlobStore:
             found.append((status.st_mtime_ns, digest, status.st_size))
         for _, digest, size in sorted(found):
             self._sizes[digest] = size
+            self._whole += size
         self._reserved = sum(path.stat().st_size for path in self._partial.iterdir())
         with contextlib.suppress(NoRoom):  # the limit may be lower than it was
             self._make_room(0)
@@ -60,18 +74,28 @@ class BlobStore:
     @property
     def bytes_kept(self) -> int:
         """Whole blobs, and what has arrived of others."""
-        return sum(self._sizes.values()) + self._reserved
+        return self._whole + self._reserved
 
     def __contains__(self, digest: Digest) -> bool:
         return digest in self._sizes
+
+    def digests(self) -> list[Digest]:
+        with self._lock:
+            return list(self._sizes)
+
+    def arrived(self, digest: Digest) -> int:
+        """How much there is of one that broke off."""
+        path = self._partial / digests.hexadecimal(digest)
+        return path.stat().st_size if path.exists() else 0
 
     def size(self, digest: Digest) -> int:
         return self._sizes[self._known(digest)]
 
     def path(self, digest: Digest) -> Path:
         """Where it lies. Pin it for as long as the path is used."""
-        self._touch(self._known(digest))
-        return self._place(digest)
+        with self._lock:
+            self._touch(self._known(digest))
+            return self._place(digest)
 
     @contextlib.contextmanager
     def reading(self, digest: Digest, offset: int = 0) -> Iterator[BinaryIO]:
@@ -89,13 +113,15 @@ class BlobStore:
 
     def pin(self, digest: Digest) -> None:
         """It is in use until as many `unpin` follow."""
-        self._pins[self._known(digest)] += 1
+        with self._lock:
+            self._pins[self._known(digest)] += 1
 
     def unpin(self, digest: Digest) -> None:
-        assert self._pins[digest] > 0, "unpinned more often than pinned"
-        self._pins[digest] -= 1
-        if not self._pins[digest]:
-            del self._pins[digest]
+        with self._lock:
+            assert self._pins[digest] > 0, "unpinned more often than pinned"
+            self._pins[digest] -= 1
+            if not self._pins[digest]:
+                del self._pins[digest]
 
     # Writing
 
@@ -108,13 +134,15 @@ class BlobStore:
         return digest
 
     def put_file(self, path: Path) -> Digest:
-        digest = digests.of_file(path)
-        if digest not in self._sizes:
-            with self.begin(digest, path.stat().st_size) as incoming, path.open("rb") as file:
-                file.seek(incoming.offset)
-                while chunk := file.read(CHUNK_BYTES):
-                    incoming.write(chunk)
-                incoming.finish()
+        """A plain file: what a link leads to, or a device says, is not taken."""
+        with _open_plain(path) as file:
+            digest = digests.of_open(file)
+            if digest not in self._sizes:
+                with self.begin(digest, os.fstat(file.fileno()).st_size) as incoming:
+                    file.seek(incoming.offset)
+                    while chunk := file.read(CHUNK_BYTES):
+                        incoming.write(chunk)
+                    incoming.finish()
         return digest
 
     def begin(self, digest: Digest, size: int) -> Incoming:
@@ -123,25 +151,34 @@ class BlobStore:
             raise BlobTooLarge(
                 f"{digest} has {size} bytes, and {self._blob_bytes_max} are the limit for one"
             )
-        if digest in self._incoming:
-            raise NoRoom(f"{digest} is arriving already: wait for it")
-        path = self._partial / digests.hexadecimal(digest)
-        here = path.stat().st_size if path.exists() else 0
-        if here > size:
-            path.unlink()
-            self._reserved -= here
-            here = 0
-        self._make_room(size - here)
-        self._reserved += size - here
-        incoming = self._incoming[digest] = Incoming(self, digest, size, path)
-        return incoming
+        with self._lock:
+            if digest in self._incoming:
+                raise NoRoom(f"{digest} is arriving already: wait for it")
+            path = self._partial / digests.hexadecimal(digest)
+            here = path.stat().st_size if path.exists() else 0
+            if here > size:
+                path.unlink()
+                self._reserved -= here
+                here = 0
+            self._make_room(size - here)
+            self._reserved += size - here
+            incoming = self._incoming[digest] = Incoming(self, digest, size, path)
+            return incoming
+
+    def drop_partial(self, digest: Digest) -> None:
+        """What has arrived of it is not to be gone on from."""
+        with self._lock:
+            path = self._partial / digests.hexadecimal(digest)
+            if digest not in self._incoming and path.exists():
+                self._reserved -= path.stat().st_size
+                path.unlink()
 
     def remove(self, digest: Digest) -> None:
-        if self._pins[digest]:
-            raise NoRoom(f"{digest} is in use")
-        size = self._sizes.pop(self._known(digest))
-        assert size >= 0
-        self._place(digest).unlink(missing_ok=True)
+        with self._lock:
+            if self._pins[digest]:
+                raise NoRoom(f"{digest} is in use")
+            self._whole -= self._sizes.pop(self._known(digest))
+            self._place(digest).unlink(missing_ok=True)
 
     # For `Incoming`
 
@@ -150,13 +187,16 @@ class BlobStore:
         place.parent.mkdir(exist_ok=True)
         path.replace(place)
         _sync_folder(place.parent)
-        self._sizes[incoming.digest] = incoming.size
-        self._reserved -= incoming.size
-        del self._incoming[incoming.digest]
+        with self._lock:
+            self._sizes[incoming.digest] = incoming.size
+            self._whole += incoming.size
+            self._reserved -= incoming.size
+            del self._incoming[incoming.digest]
 
     def broken_off(self, incoming: Incoming, here: int) -> None:
-        self._reserved -= incoming.size - here
-        del self._incoming[incoming.digest]
+        with self._lock:
+            self._reserved -= incoming.size - here
+            del self._incoming[incoming.digest]
 
     # Keeping the limit
 
@@ -171,7 +211,7 @@ class BlobStore:
                 path.unlink()
                 self._reserved -= freed
                 excess -= freed
-        unused = [digest for digest in self._sizes if not self._pins[digest]]
+        unused = [digest for digest in self._sizes if self._evicts and not self._pins[digest]]
         for digest in unused:
             if excess <= 0:
                 return
@@ -225,7 +265,8 @@ class Incoming:
         if self.offset + len(data) > self.size:
             self._discard()
             raise WrongContent(f"{self.digest} was said to have {self.size} bytes, and has more")
-        self._file.write(data)
+        with self._on_full_disk():
+            self._file.write(data)
         self._hash.update(data)
         self.offset += len(data)
 
@@ -234,23 +275,35 @@ class Incoming:
             short = f"{self.offset} of {self.size} bytes" if self.offset < self.size else "bytes"
             self._discard()
             raise WrongContent(f"what arrived as {self.digest} ({short}) is something else")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self._on_full_disk():
+            self._file.flush()
+            os.fsync(self._file.fileno())
         self._file.close()
         self._is_open = False
         self._store.finished(self, self._path)
 
+    @contextlib.contextmanager
+    def _on_full_disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            with contextlib.suppress(OSError):  # what it could not write, it tries again
+                self._discard()
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise NoRoom(f"the disk is full: {self.digest} needs {self.size} bytes") from error
+            raise
+
     def break_off(self) -> None:
         """What is here stays, for whoever goes on."""
-        self._file.close()
         self._is_open = False
         self._store.broken_off(self, self.offset)
+        self._file.close()
 
     def _discard(self) -> None:
-        self._file.close()
         self._is_open = False
         self._path.unlink(missing_ok=True)
         self._store.broken_off(self, 0)
+        self._file.close()
 
 
 def _sync_folder(folder: Path) -> None:
@@ -261,7 +314,24 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def _open_plain(path: Path) -> BinaryIO:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise BadTree(f"{path.name!r} cannot be taken: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise BadTree(f"{path.name!r} is no plain file: only files and folders travel")
+    return os.fdopen(descriptor, "rb")
+
+
 def copy_out(store: BlobStore, digest: Digest, target: Path) -> None:
-    """A copy that whoever gets it may change."""
+    """A copy that whoever gets it may change: of the blocks where the file system shares them
+    until then, else of the bytes. A link would let a task change what others get."""
     with store.pinned(digest):
-        shutil.copyfile(store.path(digest), target)
+        path = store.path(digest)
+        with path.open("rb") as source, target.open("xb") as copy:
+            try:
+                fcntl.ioctl(copy.fileno(), _CLONE, source.fileno())
+            except OSError:
+                shutil.copyfileobj(source, copy, CHUNK_BYTES)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 import msgspec
+
+from mycel.core.files import is_below
 
 from . import digests
 from .digests import Digest
@@ -22,8 +24,7 @@ from .errors import BadTree
 from .store import BlobStore, copy_out
 
 FILES_MAX: Final = 100_000
-DEPTH_MAX: Final = 64
-PATH_BYTES_MAX: Final = 4096
+TREE_BYTES_MAX: Final = 64 << 20
 
 
 class TreeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,20 +80,18 @@ def _above(path: str) -> Iterator[str]:
 
 
 def _check_path(path: str) -> None:
-    parts = path.split("/")
-    if (
-        not path
-        or len(path.encode(errors="surrogatepass")) > PATH_BYTES_MAX
-        or len(parts) > DEPTH_MAX
-        or any(part in ("", ".", "..") or "\0" in part for part in parts)
-        or "\\" in path
-    ):
+    if not is_below(path):
         raise BadTree(f"{path[:200]!r} is no path below a folder")
 
 
 def fold(store: BlobStore, folder: Path) -> Tree:
-    """Takes all files below a folder into the store. Links are not followed: they are refused,
-    because what they mean elsewhere is something else."""
+    """Takes all files below a folder into the store."""
+    return listed(folder, store.put_file)
+
+
+def listed(folder: Path, take: Callable[[Path], str]) -> Tree:
+    """The list of all files below a folder; `take` is called for each, for its digest. Links are
+    not followed: they are refused, because what they mean elsewhere is something else."""
     files: list[TreeFile] = []
     folders: list[str] = []
     for path in _walk(folder):
@@ -102,7 +101,7 @@ def fold(store: BlobStore, folder: Path) -> Tree:
             folders.append(name)
         elif stat.S_ISREG(status.st_mode):
             executable = bool(status.st_mode & stat.S_IXUSR)
-            files.append(TreeFile(name, store.put_file(path), status.st_size, executable))
+            files.append(TreeFile(name, take(path), status.st_size, executable))
         else:
             raise BadTree(f"{path} is a link or a device: only files and folders travel")
         if len(files) + len(folders) > FILES_MAX:

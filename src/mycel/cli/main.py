@@ -41,6 +41,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "jobs": Command("list jobs", "mycel.cli.lists", "jobs"),
         "tasks": Command("list tasks", "mycel.cli.lists", "tasks"),
         "logs": Command("print what a task wrote", "mycel.cli.task", "logs"),
+        "get": Command("bring home the files that a task has left", "mycel.cli.get"),
         "events": Command("print what happens", "mycel.cli.events"),
         "explain": Command("say why a task is where it is", "mycel.cli.task", "explain"),
         "cancel": Command("cancel a task or a job", "mycel.cli.task", "cancel"),

@@ -60,6 +60,20 @@ def _parse(given: list[str]) -> argparse.Namespace:
     options.add_argument(
         "--environment", metavar="FILE", help="a requirements or lock file of what it imports"
     )
+    options.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a file or folder that it needs; again for more",
+    )
+    options.add_argument(
+        "--output",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="files that it leaves, written here when it has succeeded; again for more",
+    )
     options.add_argument("--detach", action="store_true", help="print the id and return")
     cut = given.index("--") if "--" in given else len(given)
     chosen, rest = options.parse_known_args(given[:cut])
@@ -98,12 +112,30 @@ def _body(options: argparse.Namespace) -> dict[str, Any]:
         body["network"] = True
     if options.sandbox is not None:
         body["sandbox"] = options.sandbox
+    if options.output:
+        body["outputs"] = options.output
     if options.timeout is not None:
         body["timeout"] = options.timeout
     return body
 
 
+def _bring(client: Client, names: list[str]) -> list[dict[str, Any]]:
+    """The files that it needs go to the scheduler first."""
+    from mycel.client.files import LocalFiles
+
+    from .get import Moving
+
+    local = LocalFiles(Path.cwd())
+    inputs = local.inputs(names)
+    moving = Moving("sent")
+    client.upload(local.sources, moving)
+    moving.end()
+    return inputs
+
+
 def _run(client: Client, options: argparse.Namespace, body: dict[str, Any]) -> int:
+    if options.input:
+        body["inputs"] = _bring(client, options.input)
     if options.detach:
         task = client.submit(**body)
         print_json({"id": task.id, "job_id": task.job_id}) if options.json else print(task.id)
@@ -122,6 +154,8 @@ def _run(client: Client, options: argparse.Namespace, body: dict[str, Any]) -> i
         answer = client.get(f"/api/v1/tasks/{task.id}")
         logs = client.logs(task.id)
         print_json({**answer, "stdout": logs.stdout, "stderr": logs.stderr})
+    if options.output and task.state == "succeeded":
+        client.outputs(task.id, Path.cwd())
     return _exit_code(task)
 
 

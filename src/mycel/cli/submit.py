@@ -18,6 +18,7 @@ from mycel.client.shapes import Preview, ShapePreview
 from .arguments import connect, parser
 from .errors import CommandError
 from .following import Shown
+from .get import Moving
 from .output import print_json, print_table, size
 
 OUTPUT_SECONDS: Final = 5.0
@@ -41,6 +42,10 @@ def main(given: list[str]) -> int:
         try:
             if chosen.dry_run:
                 return _preview(client.preview_job(file.body), chosen)
+            if file.local.sources:
+                moving = Moving("sent")
+                client.upload(file.local.sources, moving)
+                moving.end()
             job = client.submit_job_in_parts(file.body, _progress)
         except Invalid as error:
             raise CommandError(f"{file.place(error.path)}: {error.detail}") from error

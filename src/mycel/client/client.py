@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -33,6 +34,10 @@ from .shapes import (
     Worker,
     WorkerPage,
 )
+
+if TYPE_CHECKING:
+    from .files import Source
+    from .transfers import Moved
 
 ANSWER_SECONDS: Final = 60.0
 WAIT_SECONDS: Final = 30.0
@@ -96,9 +101,14 @@ class Client:
         `submit(python="module:function", arguments=[1])`, `submit(command=["echo", "a"])`.
         `environment` may be a `Path`: the file's content travels.
 
+        `inputs` are files and folders of this machine, `outputs` patterns of what comes back:
+        `submit(command=[…], inputs=["data.csv"], outputs=["*.png"])`; `get` brings them here.
+
         With `wait` it answers when the task has ended, or after so many seconds (at most 60)
         with the task as it then is.
         """
+        if task.get("inputs"):
+            task = self._bring_inputs(task, Path.cwd())
         target = "/api/v1/tasks" if not wait else f"/api/v1/tasks?wait={wait:g}"
         headers = f"Idempotency-Key: {idempotency_key}\r\n" if idempotency_key else ""
         body = _encode(_with_text(task))
@@ -165,6 +175,59 @@ class Client:
             return self._ask(Task, "DELETE", f"/api/v1/tasks/{identifier}")
         return self._ask(Job, "DELETE", f"/api/v1/jobs/{identifier}")
 
+    # Files
+
+    def file(self, path: str | Path, place: str | None = None) -> dict[str, Any]:
+        """Uploads a file or folder, as an argument of tasks: they get its path instead."""
+        from .files import LocalFiles
+
+        local = LocalFiles(Path.cwd())
+        argument = local.file(path, place)
+        self.upload(local.sources)
+        return argument
+
+    def upload(self, sources: Mapping[str, Source], tell: Moved | None = None) -> int:
+        """Blobs by their digests; only what the scheduler lacks is sent: so many bytes."""
+        from .transfers import Transfers
+
+        return Transfers(self).upload(sources, tell)
+
+    def outputs(self, task_id: str, directory: Path, tell: Moved | None = None) -> list[Path]:
+        """Waits for a task, and lays what it has left below a folder."""
+        from .transfers import Transfers
+
+        return Transfers(self).outputs(self.wait(task_id), directory, tell)
+
+    def upload_offset(self, digest: str) -> int:
+        """How much of a blob has come before an upload broke off."""
+        connection = self._take()
+        try:
+            answer = connection.exchange("HEAD", f"/api/v1/blobs/{digest}", None, "", WAIT_SECONDS)
+        except BaseException:
+            connection.close()
+            raise
+        self._put_back(connection, answer)
+        return int(answer.headers.get("upload-offset", "0"))
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """For one exchange that is read to its end; one that fails closes it."""
+        connection = self._take()
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        self._idle.append(connection)
+
+    def _bring_inputs(self, task: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+        from .files import LocalFiles
+
+        local = LocalFiles(folder)
+        inputs = local.inputs(task["inputs"])
+        self.upload(local.sources)
+        return {**task, "inputs": inputs}
+
     # Jobs
 
     def submit_job(
@@ -182,7 +245,8 @@ class Client:
         are opened, sent in batches and closed; `progress` hears of each."""
         body: dict[str, Any] = {"name": name, **job}
         if task is not None:
-            body["task"] = _with_text(task)
+            brought = self._bring_inputs(task, Path.cwd()) if task.get("inputs") else task
+            body["task"] = _with_text(brought)
         if arguments is not None:
             body["arguments"] = arguments
         elif count is not None or not job:
@@ -318,8 +382,11 @@ class Client:
     def metrics(self) -> str:
         return self._request("GET", "/metrics").body.decode()
 
-    def get(self, path: str) -> Any:
-        """Any other answer of the API, as JSON says it."""
+    def get(self, path: str, directory: str | Path | None = None) -> Any:
+        """With a directory: brings the outputs of a task there, and says where they are. Without
+        one: any other answer of the API, as JSON says it."""
+        if directory is not None:
+            return self.outputs(path, Path(directory))
         return self._ask(Any, "GET", path)
 
     def post(self, path: str, body: object) -> Any:

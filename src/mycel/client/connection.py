@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
-from .errors import ConnectionLost, NotRunning
+from .errors import ConnectionLost, NotRunning, from_answer
 
 RECEIVE_BYTES: Final = 256 << 10
 HEADER_BYTES_MAX: Final = 64 << 10
 CONNECT_SECONDS: Final = 5.0
+UPLOAD_BYTES: Final = 1 << 20
+TRANSFER_SECONDS: Final = 120.0
+"""Without a byte for so long, a transfer is broken off."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -73,7 +76,9 @@ class Connection:
         self, method: str, target: str, body: bytes | None, headers: str, timeout: float | None
     ) -> Answer:
         status, fields = self._start(method, target, body, headers, timeout)
-        if fields.get("transfer-encoding") == "chunked":
+        if method == "HEAD":
+            content = b""
+        elif fields.get("transfer-encoding") == "chunked":
             content = b"".join(self._chunks())
         else:
             content = self._exactly(int(fields.get("content-length", "0")))
@@ -87,6 +92,45 @@ class Connection:
             return Answer(status, fields, b""), self._chunks()
         content = self._exactly(int(fields.get("content-length", "0")))
         return Answer(status, fields, content), iter((content,))
+
+    def upload(
+        self, target: str, file: BinaryIO, offset: int, size: int, sent: Callable[[int], None]
+    ) -> Answer:
+        """Sends a file from where it stands, of which the other side has `offset` bytes."""
+        length = size - offset
+        head = f"PUT {target} HTTP/1.1\r\nContent-Length: {length}\r\n".encode() + self._fixed
+        if offset:
+            head += f"Content-Range: bytes {offset}-{size - 1}/{size}\r\n".encode()
+        self._socket.settimeout(TRANSFER_SECONDS)
+        try:
+            self._socket.sendall(head + b"\r\n")
+            while length and (data := file.read(min(length, UPLOAD_BYTES))):
+                self._socket.sendall(data)
+                length -= len(data)
+                sent(len(data))
+        except TimeoutError as error:
+            raise ConnectionLost(f"{self._address.text} takes no data") from error
+        except OSError:
+            pass  # as below: a refusal may be on its way
+        if length and not self._poll.poll(1000):
+            raise ConnectionLost(f"{self._address.text} went away in the middle of an upload")
+        status, fields = self._head()
+        return Answer(status, fields, self._exactly(int(fields.get("content-length", "0"))))
+
+    def download(self, target: str, offset: int) -> Iterator[bytes]:
+        """The rest of a file, piece by piece."""
+        headers = f"Range: bytes={offset}-\r\n" if offset else ""
+        status, fields = self._start("GET", target, None, headers, TRANSFER_SECONDS)
+        left = int(fields.get("content-length", "0"))
+        if status >= 400:
+            raise from_answer(status, self._exactly(left), fields.get("retry-after"))
+        while left:
+            data, self._received = self._received[:left], self._received[left:]
+            data = data or self._receive()
+            if len(data) > left:
+                data, self._received = data[:left], data[left:]
+            left -= len(data)
+            yield data
 
     def _start(
         self, method: str, target: str, body: bytes | None, headers: str, timeout: float | None

@@ -105,6 +105,7 @@ _KINDS: dict[int, type[ApiError]] = {
     413: Invalid,
     415: Invalid,
     422: Invalid,
+    416: Invalid,
     429: Busy,
     503: Busy,
 }

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .errors import JobFileError
+from .files import LocalFiles
 
 FILE_BYTES_MAX: Final = 256 << 20
 INPUT_TEXT_BYTES_MAX: Final = 1 << 20
@@ -39,13 +40,16 @@ class JobFile:
             raise JobFileError(f"{name} has to hold a table: a task, or a job")
         self._is_task = "task" not in content and any(kind in content for kind in TASK_KINDS)
         self.body: dict[str, Any] = {"task": content, "count": 1} if self._is_task else content
-        self._read_inputs(self.body, "$")
+        self._folder = Path.cwd() if name == "-" else Path(name).resolve().parent
+        self.local = LocalFiles(self._folder)
+        """The files that it names, for the upload."""
+        self._read_files(self.body, "$")
         self._read_environment(self.body.get("task"), "$.task")
         stages = self.body.get("stages")
         if isinstance(stages, list):
             for place, stage in enumerate(stages):
                 if isinstance(stage, dict):
-                    self._read_inputs(stage, f"$.stages[{place}]")
+                    self._read_files(stage, f"$.stages[{place}]")
                     self._read_environment(stage.get("task"), f"$.stages[{place}].task")
 
     @classmethod
@@ -91,6 +95,15 @@ class JobFile:
 
     # Inputs
 
+    def _read_files(self, table: dict[str, Any], path: str) -> None:
+        self._read_inputs(table, path)
+        task = table.get("task")
+        if isinstance(task, dict) and "inputs" in task:
+            try:
+                task["inputs"] = self.local.inputs(task["inputs"])
+            except JobFileError as error:
+                raise self._wrong(f"{path}.task.inputs", str(error)) from error
+
     def _read_inputs(self, table: dict[str, Any], path: str) -> None:
         given = table.get("inputs")
         if isinstance(given, list) or given is None:
@@ -112,7 +125,7 @@ class JobFile:
                 raise self._wrong(path, "as belongs to files")
             table["inputs"] = self._of_lines(folder / source, path)
         else:
-            table["inputs"] = self._of_files(folder, source, given.get("as", "path"), path)
+            table["inputs"] = self._of_files(folder, source, given.get("as", "file"), path)
         if not table["inputs"]:
             raise self._wrong(path, f"there is nothing in {source!r}")
         if len(table["inputs"]) > INPUTS_MAX:
@@ -125,10 +138,6 @@ class JobFile:
                 task["environment"] = read_environment(self._folder / task["environment"])
             except JobFileError as error:
                 raise self._wrong(f"{path}.environment", str(error)) from error
-
-    @property
-    def _folder(self) -> Path:
-        return Path.cwd() if self.name == "-" else Path(self.name).resolve().parent
 
     def _of_lines(self, file: Path, path: str) -> list[Any]:
         """A `.jsonl` file has a JSON value per line, every other one text; empty lines are
@@ -149,11 +158,13 @@ class JobFile:
         return values
 
     def _of_files(self, folder: Path, pattern: str, kind: object, path: str) -> list[Any]:
-        if kind not in ("path", "text"):
-            raise self._wrong(path, 'as is "path" or "text"')
+        if kind not in ("file", "path", "text"):
+            raise self._wrong(path, 'as is "file", "path" or "text"')
         # Not `Path.glob`, which takes no absolute pattern.
         found = sorted(glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207
         files = [file for file in (folder / name for name in found) if file.is_file()]
+        if kind == "file":  # it goes along with its task, which gets the path that it has there
+            return [{"input": self.local.file(name)} for name in found if (folder / name).is_file()]
         if kind == "path":
             return [str(file) for file in files]
         values = []

@@ -30,6 +30,18 @@ class TaskResult(msgspec.Struct):
     """Of a value that is not here, because it is long; `Client.result` gets it."""
 
 
+class Outputs(msgspec.Struct):
+    """What a task leaves: what it declares, and once it has succeeded, what there is."""
+
+    patterns: list[str] = []
+    keep: str = ""
+    digest: str = ""
+    """Of the list of files."""
+    files: int = 0
+    size: int = 0
+    worker: str = ""
+
+
 class Task(msgspec.Struct):
     id: str
     job_id: str
@@ -51,6 +63,8 @@ class Task(msgspec.Struct):
     requirements: dict[str, Any] = {}
     network: bool = False
     sandbox: str | None = None
+    inputs: list[dict[str, Any]] = []
+    outputs: Outputs | None = None
     priority: int = 0
     created_at: str = ""
     started_at: str | None = None

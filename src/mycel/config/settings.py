@@ -183,6 +183,22 @@ class Accept(_Section, frozen=True):
     images: tuple[str, ...] = ()
 
 
+class WorkerFiles(_Section, frozen=True):
+    cache_size: ByteSize = ByteSize(10_000_000_000)
+    """What a worker keeps of the files that tasks have needed; those in use stay."""
+    max_blob_size: ByteSize = ByteSize(0)
+    """Of one file; 0 is as much as the cache."""
+
+
+class SchedulerFiles(_Section, frozen=True):
+    store_size: ByteSize = ByteSize(50_000_000_000)
+    """Files of jobs that are remembered, and of users' uploads; a full store takes no more."""
+    max_blob_size: ByteSize = ByteSize(10_000_000_000)
+    """Of one file."""
+    upload_hours: Duration = 24.0
+    """So long an upload waits for a job that needs it."""
+
+
 class Worker(_Section, frozen=True):
     """What is unset is measured."""
 
@@ -204,6 +220,9 @@ class Worker(_Section, frozen=True):
     containers: Containers = Containers()
     allow_mounts: tuple[str, ...] = ()
     """Paths of this machine that containers may mount, and all below them."""
+    shared_paths: tuple[str, ...] = ()
+    """Folders of shared file systems that tasks may name instead of bringing files along."""
+    files: WorkerFiles = WorkerFiles()
     drivers: tuple[DriverName, ...] | None = None
     """How it runs tasks. Unset: in all ways that work here, those of other packages too."""
 
@@ -262,6 +281,7 @@ class Scheduler(_Section, frozen=True):
     """Results in files that finished jobs may have together."""
     max_queued_tasks: Positive = 1_000_000
     max_batch_tasks: Positive = 10_000
+    files: SchedulerFiles = SchedulerFiles()
     api: Api = Api()
     retry: RetryPolicy = RetryPolicy()
     load_balancing: LoadBalancing = LoadBalancing()

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from .files import Input, Outputs
 from .identifiers import AttemptId
 from .resources import Booking, Pairs, Requirements
 
@@ -68,6 +69,8 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     environment: Environment | None = None
     mounts: tuple[str, ...] = ()
     """For `container`: `path:path in the container`, with `:ro` to read it only."""
+    inputs: tuple[Input, ...] = ()
+    outputs: Outputs | None = None
 
 
 class Shape(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from .container import ContainerSettings
     from .environments import Environments, EnvironmentSettings
+    from .filing import Files
     from .helper_client import Helper
     from .interface import Driver, DriverListener
 
@@ -46,6 +47,8 @@ class DriverContext(msgspec.Struct, frozen=True, kw_only=True):
     """Unset where no engine works."""
     environments: Environments | None = None
     """`create_drivers` sets this: they share it."""
+    files: Files | None = None
+    """Who sees to the files of tasks; without it tasks have none."""
 
 
 class DriverFault(Exception):
@@ -159,7 +162,16 @@ def create_drivers(names: Iterable[str], context: DriverContext) -> list[Driver]
         context.environment_settings or EnvironmentSettings(),
     )
     context = msgspec.structs.replace(context, environments=environments)
-    return [create_driver(name, context) for name in names]
+    return [_with_files(name, context) for name in names]
+
+
+def _with_files(name: str, context: DriverContext) -> Driver:
+    if context.files is None or name == "model":  # whose tasks run no program that reads one
+        return create_driver(name, context)
+    from .filing import Filing
+
+    filing = Filing(context.listener, context.files)
+    return filing.around(create_driver(name, msgspec.structs.replace(context, listener=filing)))
 
 
 def create_driver(name: str, context: DriverContext) -> Driver:

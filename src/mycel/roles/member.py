@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from mycel.blobs.channels import Channels
+from mycel.blobs.messages import BLOB_PROTOCOL
 from mycel.core.effects import Dial, Hangup, Note, Send, SendRenewal
 from mycel.core.events import DialFailed
 from mycel.core.identifiers import PeerId
@@ -56,6 +58,8 @@ class Member(IndifferentListener):
         self._revoking = revoking
         self._joining = Joining(clock, roles, gateways, self.peer_found, book, reserves=reserves)
         self.arrival: Arrival | None = None
+        self.blobs: Channels | None = None
+        """Where blob streams go; a node without it closes them."""
         self._swarm: Swarm | None = None
         self._connected: dict[PeerId, frozenset[str]] = {}
         self._dialling: dict[str, PeerId] = {}
@@ -77,6 +81,8 @@ class Member(IndifferentListener):
 
     def join(self, swarm: Swarm) -> None:
         self._swarm = swarm
+        if self.blobs is not None:
+            self.blobs.start(swarm, self._connected.__contains__)
         self._revoking.start(swarm)
         self._joining.start(swarm)
 
@@ -209,6 +215,8 @@ class Member(IndifferentListener):
         self._dialling.pop(address, None)
         self._refused.discard(peer)
         self._dialled_to_ping(f"/p2p/{peer}", "")
+        if self.blobs is not None:
+            self.blobs.dialled(peer, "")
 
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
         if self.arrival is not None:
@@ -218,6 +226,7 @@ class Member(IndifferentListener):
         self._note("dial_failed", address=address, failure=failure.value, error=error)
         if address.startswith("/p2p/"):
             self._dialled_to_ping(address, error)
+            self._blobs_unreachable(address, error)
         if peer is None:
             return
         if failure is DialFailure.REFUSED and self._is_telling(peer, address):
@@ -226,6 +235,11 @@ class Member(IndifferentListener):
             refused = peer in self._refused
             self._refused.discard(peer)
             self._post(DialFailed(peer, refused=refused))
+
+    def _blobs_unreachable(self, address: str, error: str) -> None:
+        peer = peer_in(address)
+        if self.blobs is not None and peer is not None:
+            self.blobs.dialled(peer, error)
 
     def _is_telling(self, peer: PeerId, address: str) -> bool:
         """A refusal tells of the peer's death only where the peer itself would have answered.
@@ -241,6 +255,11 @@ class Member(IndifferentListener):
             self._signals.stream_opened(stream, ours)
         elif stream.protocol == PROTOCOL:
             self._revoking.stream_opened(stream, ours)
+        elif stream.protocol == BLOB_PROTOCOL:
+            if self.blobs is None:
+                stream.close()
+            else:
+                self.blobs.stream_opened(stream, ours)
         elif ours and self._joining.is_gateway(stream.peer):
             if self._swarm is not None:
                 self._joining.stream_opened(stream)
@@ -254,6 +273,9 @@ class Member(IndifferentListener):
             self._signals.stream_failed(peer, error)
         elif protocol == PROTOCOL:
             pass  # revocations are exchanged again with the next connection
+        elif protocol == BLOB_PROTOCOL:
+            if self.blobs is not None:
+                self.blobs.stream_failed(peer, error)
         elif self._joining.is_gateway(peer):
             self._joining.stream_failed(peer)
         else:
@@ -264,6 +286,9 @@ class Member(IndifferentListener):
             self._signals.frames(stream, frames, arrived_at)
         elif stream.protocol == PROTOCOL:
             self._revoking.frames(stream, frames)
+        elif stream.protocol == BLOB_PROTOCOL:
+            if self.blobs is not None:
+                self.blobs.frames(stream, frames)
         elif self._joining.is_gateway(stream.peer):
             self._joining.frames(stream, frames)
         else:
@@ -276,11 +301,18 @@ class Member(IndifferentListener):
     def silent(self, stream: Stream, seconds: float) -> None:
         self._links.silent(stream, seconds)
 
+    def writable(self, stream: Stream) -> None:
+        if self.blobs is not None and stream.protocol == BLOB_PROTOCOL:
+            self.blobs.writable(stream)
+
     def stream_closed(self, stream: Stream, error: str) -> None:
         if stream.protocol == SIGNAL_PROTOCOL:
             self._signals.stream_closed(stream, error)
         elif stream.protocol == PROTOCOL:
             self._revoking.stream_closed(stream)
+        elif stream.protocol == BLOB_PROTOCOL:
+            if self.blobs is not None:
+                self.blobs.stream_closed(stream, error)
         elif self._joining.is_gateway(stream.peer):
             self._joining.stream_closed(stream)
         else:

@@ -14,6 +14,9 @@ from blake3 import blake3
 
 from mycel import __version__
 from mycel.access import tokens
+from mycel.blobs.book import BlobBook
+from mycel.blobs.keeping import Keeping, Swarmwise
+from mycel.blobs.store import BlobStore
 from mycel.config import Configuration
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import RetrySettings, SchedulerSettings
@@ -121,6 +124,8 @@ async def serve(program: Program, port: int | None) -> None:
         revoking=program.revoking,
     )
     node.arrival = program.arrival()
+    keeping = keeping_of(program, machine)
+    node.blobs = keeping.channels
     limits = Limits(request_bytes=configuration.scheduler.api.max_request_size)
 
     def take_over(changed: Configuration) -> None:
@@ -136,6 +141,8 @@ async def serve(program: Program, port: int | None) -> None:
             node, machine, program.options.name, __version__, ways_of(configuration)
         )
         backend.start(node.post, swarm.peer, network)
+        backend.blobs = keeping
+        keeping.start()
         backend.spread = program.revoking.spread
         backend.credentials = node.credentials = Credentials(
             lambda token: tokens.bind(program.owner_public, token, swarm.peer),
@@ -148,10 +155,29 @@ async def serve(program: Program, port: int | None) -> None:
         await program.until_ended()
     finally:
         await _stop(api, backend, node)
+        await keeping.stop()
         await swarm.stop()
         store.close()
         backend.close()
         bound.close()
+
+
+def keeping_of(program: Program, machine: Scheduler) -> Keeping:
+    """The blobs of this scheduler: what users and workers bring, in its folder."""
+    settings = program.configuration.scheduler.files
+    folder = program.folder.path / "blobs"
+    store = BlobStore(folder, settings.store_size, settings.max_blob_size, evicts=False)
+    world = Swarmwise()
+    world.task_of = machine.task_of
+    world.user_of = machine.user_of
+    world.addresses_of = machine.addresses_of
+    return Keeping(
+        store,
+        BlobBook(folder / "book.db"),
+        world,
+        program.note,
+        upload_seconds=settings.upload_hours * 3600.0,
+    )
 
 
 async def _start_api(

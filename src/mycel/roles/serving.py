@@ -12,6 +12,7 @@ from mycel.api.audience import Audience, Listener
 from mycel.api.backend import Pieces, Stopping
 from mycel.api.network import Network
 from mycel.api.output import OutputAudience, OutputListener
+from mycel.blobs.keeping import Keeping
 from mycel.core.effects import (
     JobsAdvanced,
     JobsForgotten,
@@ -69,6 +70,8 @@ class SchedulerBackend:
         """Of the users whose jobs run here."""
         self.spread: Callable[[list[bytes]], int] | None = None
         """Where revocations go."""
+        self.blobs: Keeping | None = None
+        """The files of users and jobs."""
 
     def start(self, post: Callable[[Event], None], peer: str, network: SchedulerNetwork) -> None:
         self._post = post
@@ -192,8 +195,7 @@ class SchedulerBackend:
         return self._figures()
 
     def user_of(self, job: str) -> str | None:
-        found = self._machine.state.job_ids.get(JobId(job))
-        return None if found is None else found.user
+        return self._machine.user_of(job)
 
     def keep_credential(self, token: bytes, rights: Rights) -> None:
         if self.credentials is not None:

@@ -52,6 +52,7 @@ async def serve(
 
     from .authorising import remembering
     from .capabilities import capabilities_of, container_settings, environment_settings
+    from .filing import caching_of, files_of
     from .offering import Offering
     from .protocols import reserves, ways_of
     from .working import WorkerNode
@@ -103,6 +104,8 @@ async def serve(
     helper.on_lost.append(
         lambda: program.fail(RoleFault("the spawn helper has died: start the worker again"))
     )
+    caching = caching_of(program)
+    node.blobs = caching.channels
     context = DriverContext(
         helper=helper,
         listener=node,
@@ -110,6 +113,7 @@ async def serve(
         output_bytes_max=OUTPUT_BYTES_MAX,
         environment_settings=environment_settings(worker.environments),
         containers=containers,
+        files=files_of(program, caching),
     )
     try:
         drivers = create_drivers(names, context)
@@ -133,6 +137,7 @@ async def serve(
         for driver in drivers:
             await driver.close()
         await offering.close()
+        await caching.stop()
         await helper.close()
         await swarm.stop()
         spool.close()

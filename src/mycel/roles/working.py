@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from mycel.blobs.messages import BLOB_PROTOCOL
 from mycel.core.effects import (
     CloseLane,
     Dial,
@@ -256,6 +257,8 @@ class WorkerNode(Member):
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
         if self.arrival is not None:
             self.arrival.dial_failed(address, failure, error)
+        if address.startswith("/p2p/"):
+            self._blobs_unreachable(address, error)
         peer = self._dialling.pop(address, None) or peer_in(address)
         self._joining.dial_failed(address)
         known = self._known.get(peer) if peer is not None else None
@@ -276,12 +279,12 @@ class WorkerNode(Member):
 
     def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None:
         super().stream_failed(peer, protocol, error)
-        if protocol != SIGNAL_PROTOCOL:
+        if protocol not in (SIGNAL_PROTOCOL, BLOB_PROTOCOL):
             self._approach_later(peer)
 
     def stream_closed(self, stream: Stream, error: str) -> None:
         super().stream_closed(stream, error)
-        if stream.protocol != SIGNAL_PROTOCOL:
+        if stream.protocol not in (SIGNAL_PROTOCOL, BLOB_PROTOCOL):
             self._approach_later(stream.peer)
 
     # Drivers: effects to them, and what they tell

@@ -18,7 +18,7 @@ import msgspec
 from mycel.core import events, messages
 from mycel.core.effects import Effect, TaskStreamed, TaskWrote
 from mycel.core.events import Event
-from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
+from mycel.core.identifiers import AttemptId, JobId, LeaseId, PeerId, RequestId
 from mycel.core.matching import ALGORITHMS, Algorithm
 from mycel.core.queue import ShapeQueue
 from mycel.core.settings import SchedulerSettings
@@ -194,6 +194,21 @@ class Scheduler:
         if self._calling.has_new_links:
             self._calling.part_from_idle(now)
         return self.state.take_effects()
+
+    def task_of(self, peer: PeerId, assigned: int) -> tuple[JobId, int] | None:
+        """The job and index of a task, if that worker holds it under that number."""
+        worker = self.state.workers.get(peer)
+        attempt = None if worker is None else worker.attempts.get(AttemptId(assigned))
+        return None if attempt is None else (attempt.job.id, attempt.index)
+
+    def user_of(self, job: str) -> str | None:
+        """Whose job it is; None if it is not remembered."""
+        found = self.state.job_ids.get(JobId(job))
+        return None if found is None else found.user
+
+    def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
+        worker = self.state.workers.get(peer)
+        return () if worker is None else worker.addresses
 
     def figures(self) -> Figures:
         return self._views.figures()

@@ -1,0 +1,139 @@
+"""What a worker does about the files of one task: fetch and lay out, gather and bring home."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mycel.core.files import Input, checked, files_in, mentions_files, with_paths
+from mycel.core.identifiers import PeerId
+from mycel.core.work import Run
+
+from . import layout, trees
+from .caching import Caching, Errand
+from .digests import Digest
+from .messages import Put
+from .transfers import in_thread
+from .trees import Tree
+
+MOVING_MAX: Final = 8
+"""Blobs of one task under way at once."""
+
+
+class TaskFiles:
+    """`root` belongs to it alone."""
+
+    def __init__(self, caching: Caching, root: Path, shared_paths: Sequence[str] = ()) -> None:
+        self._caching = caching
+        self._root = root
+        self._shared_paths = tuple(shared_paths)
+        root.mkdir(parents=True, exist_ok=True)
+
+    async def prepare(self, run: Run) -> Run:
+        """The same run with a working folder that has its inputs. Raises `BadFile`, `BlobError`,
+        `NotShared`, `OSError`."""
+        inputs, arguments = _inputs_of(run)
+        errand = Errand(PeerId(run.scheduler), run.assigned)
+        folder = self._root / f"run-{run.attempt}"
+        caching = self._caching
+        pinned: list[Digest] = []
+        try:
+            named = (Digest(one.digest) for one in inputs if one.digest)
+            await self._fetch(named, errand, pinned)
+            for one in inputs:
+                if one.tree:
+                    tree = await self._read_tree(Digest(one.digest))
+                    await self._fetch((Digest(file.digest) for file in tree.files), errand, pinned)
+            await in_thread(caching.threads, lambda: self._lay_out(inputs, folder))
+        finally:
+            for digest in pinned:
+                caching.store.unpin(digest)
+        shared = tuple(one.shared for one in inputs if one.shared)
+        return msgspec.structs.replace(
+            run,
+            folder=str(folder),
+            arguments=arguments,
+            readable=(*run.readable, *shared),
+        )
+
+    async def _fetch(self, wanted: Iterable[Digest], errand: Errand, pinned: list[Digest]) -> None:
+        turns = asyncio.Semaphore(MOVING_MAX)
+
+        async def fetch(digest: Digest) -> None:
+            async with turns:
+                await self._caching.fetch(digest, errand)
+                pinned.append(digest)
+
+        missing = dict.fromkeys(one for one in wanted if one not in pinned)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for digest in missing:
+                    group.create_task(fetch(digest))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _read_tree(self, digest: Digest) -> Tree:
+        store = self._caching.store
+        return await in_thread(self._caching.threads, lambda: layout.read_tree(store, digest))
+
+    def _lay_out(self, inputs: Sequence[Input], folder: Path) -> None:
+        layout.remove(folder)
+        folder.mkdir(0o700)
+        layout.lay_out(self._caching.store, inputs, folder, self._shared_paths)
+
+    async def collect(self, run: Run) -> None:
+        """Returns when what the run declares as outputs is on the scheduler's disk. Raises
+        `BlobError`, `OSError`."""
+        caching, outputs = self._caching, run.work.outputs
+        assert outputs is not None
+        patterns, folder = outputs.patterns, Path(run.folder)
+        tree = await in_thread(
+            caching.threads, lambda: layout.gather(caching.store, patterns, folder)
+        )
+        try:
+            await self._bring_home(tree, outputs.keep, run)
+        finally:
+            layout.unpin(caching.store, tree.files)
+
+    async def _bring_home(self, tree: Tree, keep: str, run: Run) -> None:
+        caching = self._caching
+        errand = Errand(PeerId(run.scheduler), run.assigned)
+        turns = asyncio.Semaphore(MOVING_MAX)
+
+        async def push(digest: Digest, size: int) -> None:
+            async with turns:
+                await caching.push(digest, Put(digest, size, run.assigned), errand)
+
+        if keep != "worker":
+            sizes = {Digest(file.digest): file.size for file in tree.files}
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for digest, size in sizes.items():
+                        group.create_task(push(digest, size))
+            except BaseExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+        encoded = trees.encode(tree)
+        listed = await in_thread(caching.threads, lambda: caching.store.put(encoded))
+        with caching.store.pinned(listed):
+            last = Put(listed, len(encoded), run.assigned, is_list=True, keep=keep)
+            await caching.push(listed, last, errand)
+
+    async def discard(self, run: Run) -> None:
+        """Its folder is not needed any more."""
+        folder = self._root / f"run-{run.attempt}"
+        await in_thread(self._caching.threads, lambda: layout.remove(folder))
+
+
+def _inputs_of(run: Run) -> tuple[list[Input], bytes]:
+    """What it needs, and its arguments with paths instead of files."""
+    inputs = list(run.work.inputs)
+    arguments = run.arguments
+    if mentions_files(arguments):
+        given = msgspec.json.decode(arguments)
+        inputs += files_in(given)
+        arguments = msgspec.json.encode(with_paths(given))
+    return list(dict.fromkeys(checked(one) for one in inputs)), arguments

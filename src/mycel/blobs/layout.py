@@ -1,0 +1,178 @@
+"""A task's working folder: inputs are laid out in it before the task, outputs gathered after it.
+
+The task's own word counts for nothing here: it may have left links, devices, or a million files.
+All calls block.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from mycel.core.files import Input
+
+from . import trees
+from .digests import Digest
+from .errors import BadTree
+from .store import BlobStore, copy_out
+from .trees import Tree, TreeFile
+
+ENTRIES_MAX: Final = 1_000_000
+"""Looked at in a working folder."""
+
+
+class NotShared(Exception):
+    """This worker does not offer that path; another may."""
+
+
+def lay_out(
+    store: BlobStore, inputs: Sequence[Input], folder: Path, shared_paths: Sequence[str]
+) -> None:
+    """Into an empty folder of ours. All blobs are here, and pinned. Raises `BadTree`,
+    `NotShared`."""
+    try:
+        for one in inputs:
+            if one.digest:
+                _lay_blob(store, one, folder)
+        for one in inputs:  # last: nothing is ever written through a link
+            if one.shared:
+                _lay_link(one, folder, shared_paths)
+    except FileExistsError as error:
+        name = Path(str(error.filename2 or error.filename)).name
+        raise BadTree(f"two inputs are to lie at {name!r}") from error
+    except NotADirectoryError as error:
+        name = Path(str(error.filename)).name
+        raise BadTree(f"one input is to lie in another, at {name!r}") from error
+
+
+def _lay_blob(store: BlobStore, one: Input, folder: Path) -> None:
+    target = folder if one.path == "." else folder / one.path
+    if not one.tree:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        copy_out(store, Digest(one.digest), target)
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    trees.unfold(store, read_tree(store, Digest(one.digest)), target)
+
+
+def read_tree(store: BlobStore, digest: Digest) -> Tree:
+    if store.size(digest) > trees.TREE_BYTES_MAX:
+        raise BadTree(f"{digest} is too long for a list of files")
+    with store.reading(digest) as file:
+        return trees.decode(file.read())
+
+
+def _lay_link(one: Input, folder: Path, shared_paths: Sequence[str]) -> None:
+    source = Path(one.shared).resolve()
+    allowed = (Path(path).resolve() for path in shared_paths)
+    if not any(source == path or path in source.parents for path in allowed):
+        raise NotShared(
+            f"this worker does not share {one.shared}: its owner can allow it by "
+            "[worker] shared_paths"
+        )
+    if not source.exists():
+        raise NotShared(f"{one.shared} is not there on this worker")
+    target = folder / one.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if folder.resolve() not in (target.parent.resolve(), *target.parent.resolve().parents):
+        raise BadTree(f"{one.path!r} would lie in another shared path")
+    target.symlink_to(source)
+
+
+def gather(store: BlobStore, patterns: Sequence[str], folder: Path) -> Tree:
+    """Takes what fits the patterns into the store, each pinned for the caller to unpin. Raises
+    `BadTree` where a pattern finds nothing, or nothing that can be taken."""
+    chosen = [(pattern, _pattern(pattern)) for pattern in patterns]
+    unfound = dict.fromkeys(patterns)
+    files: list[TreeFile] = []
+    try:
+        for name, entry in _entries(folder):
+            fitting = [pattern for pattern, expression in chosen if expression.match(name)]
+            if not fitting:
+                continue
+            for pattern in fitting:
+                unfound.pop(pattern, None)
+            files.append(_taken(store, folder, name, entry))
+            if len(files) > trees.FILES_MAX:
+                raise BadTree(f"the task left more than {trees.FILES_MAX:,} files as outputs")
+        if unfound:
+            missing = ", ".join(repr(pattern) for pattern in unfound)
+            raise BadTree(f"the task left no file that fits {missing}, which it declares as output")
+    except BaseException:
+        unpin(store, files)
+        raise
+    return Tree(files)
+
+
+def unpin(store: BlobStore, files: Sequence[TreeFile]) -> None:
+    for file in files:
+        store.unpin(Digest(file.digest))
+
+
+def _taken(store: BlobStore, folder: Path, name: str, entry: os.DirEntry[str]) -> TreeFile:
+    status = entry.stat(follow_symlinks=False)
+    if not stat.S_ISREG(status.st_mode):
+        raise BadTree(f"the output {name!r} is a link or a device: only files travel")
+    digest = store.put_file(folder / name)
+    store.pin(digest)
+    executable = bool(status.st_mode & stat.S_IXUSR)
+    return TreeFile(name, digest, store.size(digest), executable)
+
+
+def _entries(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """All that are no folders, links not followed; by name."""
+    count = 0
+    waiting = [""]
+    while waiting:
+        prefix = waiting.pop()
+        with os.scandir(folder / prefix) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            count += 1
+            if count > ENTRIES_MAX:
+                raise BadTree(f"the task left more than {ENTRIES_MAX:,} files in its folder")
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(f"{prefix}{entry.name}/")
+            else:
+                yield prefix + entry.name, entry
+
+
+def _pattern(pattern: str) -> re.Pattern[str]:
+    """`*` and `?` within a name, `**` over folders; a folder stands for all that is in it."""
+    parts = []
+    for part in pattern.rstrip("/").split("/"):
+        if part == "**":
+            parts.append("(?:[^/]+/)*")
+        else:
+            parts.append(_name_pattern(part) + "/")
+    expression = "".join(parts)
+    if expression.endswith("/"):
+        expression = expression[:-1] + "(?:/.*)?"
+    else:
+        expression += ".*"
+    return re.compile(expression + r"\Z", re.DOTALL)
+
+
+def _name_pattern(part: str) -> str:
+    pieces = re.split(r"(\*+|\?|\[!?[^\]/]+\])", part)
+    found = []
+    for piece in pieces:
+        if piece.startswith("*"):
+            found.append("[^/]*")
+        elif piece == "?":
+            found.append("[^/]")
+        elif piece.startswith("[") and piece.endswith("]") and len(piece) > 2:
+            inside = piece[1:-1].replace("\\", "\\\\")
+            found.append(f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]")
+        else:
+            found.append(re.escape(piece))
+    return "".join(found)
+
+
+def remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,109 @@
+"""What two nodes say to each other on a blob stream: one stream for each blob.
+
+    Get ─▶ Found ──── Piece ─▶ data … ──── Piece ─▶ data …          then the asker closes
+        └▶ Elsewhere, Refused
+
+    Put ─▶ Wanted ◀── Piece ─▶ data … ──▶ Kept                      the other end does the asking
+        └▶ Kept, Refused
+
+Whoever receives asks for one piece after another, so that it decides how much is under way, and
+begins where an earlier transfer broke off. The answer to a `Piece` is as many plain frames as it
+takes. Fields are only ever added at the end, with a default.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+BLOB_PROTOCOL: Final = "/mycel/blob/1"
+FRAME_BYTES: Final = 1 << 20
+FRAME_BYTES_MAX: Final = FRAME_BYTES + 1024
+PIECE_BYTES: Final = 4 << 20
+PIECES_AHEAD: Final = 2
+"""Asked for before the first of them is here."""
+
+
+class BlobMessage(msgspec.Struct, frozen=True, array_like=True):
+    """Base of them all."""
+
+
+class Get(BlobMessage, frozen=True, tag="get"):
+    digest: str
+    attempt: int = 0
+    """By what right: an assignment that the asker holds, …"""
+    ticket: bytes = b""
+    """… or what the scheduler gave it to show to another worker."""
+    ends_at: float = 0.0
+    """The ticket's end, in Unix time."""
+    key: bytes = b""
+    """From a worker to its scheduler: tickets that are made with it will open its own cache."""
+    insist: bool = False
+    """Not elsewhere: that was tried."""
+
+
+class Put(BlobMessage, frozen=True, tag="put"):
+    digest: str
+    size: int
+    attempt: int
+    """Whose output it is."""
+    is_list: bool = False
+    """The list of all outputs of that attempt, after all of them."""
+    keep: str = ""
+    """`worker`: the files of the list stay with their worker."""
+
+
+class Found(BlobMessage, frozen=True, tag="found"):
+    size: int
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    peer: str
+    addresses: tuple[str, ...]
+    ticket: bytes
+    ends_at: float
+
+
+class Elsewhere(BlobMessage, frozen=True, tag="elsewhere"):
+    places: tuple[Place, ...]
+
+
+class Wanted(BlobMessage, frozen=True, tag="wanted"):
+    """Be ready to be asked for it."""
+
+
+class Kept(BlobMessage, frozen=True, tag="kept"):
+    """It is on disk."""
+
+
+class Refused(BlobMessage, frozen=True, tag="refused"):
+    reason: str
+    again: bool = False
+    """Another try may help."""
+
+
+class Piece(BlobMessage, frozen=True, tag="piece"):
+    offset: int
+    length: int
+
+
+Message = Get | Put | Found | Elsewhere | Wanted | Kept | Refused | Piece
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(Message)
+
+
+class Unreadable(Exception):
+    """The peer's fault: this is no message of a blob stream."""
+
+
+def encode(message: BlobMessage) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode(frame: bytes) -> Message:
+    try:
+        return _decoder.decode(frame)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable(f"not a message of a blob stream: {error}") from error

@@ -1,0 +1,108 @@
+"""Moving one blob over one channel: the end that receives asks, the other end answers.
+
+Files are read, written, hashed and synced in threads: nobody else's event waits for a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from .channels import Channel
+from .digests import Digest
+from .errors import Interrupted
+from .messages import FRAME_BYTES, PIECE_BYTES, PIECES_AHEAD, Piece
+from .store import BlobStore
+
+Value = TypeVar("Value")
+Progress = Callable[[int], None]
+"""Is told how many bytes have come since the last time."""
+THREADS: Final = 4
+
+
+class Traffic(msgspec.Struct):
+    """Bytes since the start, for the metrics."""
+
+    sent: int = 0
+    received: int = 0
+    found: int = 0
+    """That need not be moved, because they were there."""
+    blobs_sent: int = 0
+    blobs_received: int = 0
+    blobs_found: int = 0
+
+
+class Taking(Protocol):
+    """What takes a blob in: `store.Incoming`, or `serving.Verifying`."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    def __enter__(self) -> object: ...
+    def __exit__(self, *failure: object) -> None: ...
+    def write(self, data: bytes) -> None: ...
+    def finish(self) -> None: ...
+
+
+async def in_thread(threads: Executor, do: Callable[[], Value]) -> Value:
+    return await asyncio.get_running_loop().run_in_executor(threads, do)
+
+
+async def receive(channel: Channel, incoming: Taking, threads: Executor, traffic: Traffic) -> None:
+    """Asks for what is missing, and keeps it; the blob is whole and on disk afterwards. What has
+    come of one that breaks off stays, for the next time."""
+    asked = incoming.offset
+    with incoming:
+        while incoming.offset < incoming.size:
+            while asked < incoming.size and asked - incoming.offset < PIECES_AHEAD * PIECE_BYTES:
+                length = min(PIECE_BYTES, incoming.size - asked)
+                channel.write(Piece(asked, length))
+                asked += length
+            data = await channel.read_data()
+            if not data:
+                raise Interrupted("the other end sends nothing")
+            await in_thread(threads, lambda data=data: incoming.write(data))  # type: ignore[misc]
+            traffic.received += len(data)
+        await in_thread(threads, incoming.finish)
+    traffic.blobs_received += 1
+
+
+async def answer_pieces(
+    channel: Channel, store: BlobStore, digest: Digest, threads: Executor, traffic: Traffic
+) -> object:
+    """Sends what is asked for, until the other end says something else, which is returned."""
+    with store.pinned(digest):
+        descriptor = os.open(store.path(digest), os.O_RDONLY)
+        try:
+            while True:
+                message = await channel.read()
+                if not isinstance(message, Piece):
+                    traffic.blobs_sent += 1
+                    return message
+                await _send_piece(channel, descriptor, message, threads, traffic)
+        finally:
+            os.close(descriptor)
+
+
+async def _send_piece(
+    channel: Channel, descriptor: int, piece: Piece, threads: Executor, traffic: Traffic
+) -> None:
+    offset = max(0, piece.offset)
+    end = offset + min(max(0, piece.length), PIECE_BYTES)
+    while offset < end:
+        count = min(FRAME_BYTES, end - offset)
+        data = await in_thread(
+            threads,
+            lambda offset=offset, count=count: os.pread(descriptor, count, offset),  # type: ignore[misc]
+        )
+        if not data:
+            raise Interrupted("it was asked for more than there is")
+        await channel.write_data(data)
+        offset += len(data)
+        traffic.sent += len(data)

@@ -1,0 +1,28 @@
+"""How a worker gets the files of its tasks: its cache, and where they are laid out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mycel.blobs.caching import Caching
+from mycel.blobs.errands import TaskFiles
+from mycel.blobs.store import BlobStore
+from mycel.drivers.leftovers import remove_leftovers
+
+if TYPE_CHECKING:
+    from .program import Program
+
+
+def caching_of(program: Program) -> Caching:
+    settings = program.configuration.worker.files
+    limit = settings.max_blob_size or None
+    store = BlobStore(program.folder.path / "blobs", settings.cache_size, limit)
+    return Caching(store, program.note)
+
+
+def files_of(program: Program, caching: Caching) -> TaskFiles:
+    """What an earlier worker left of its tasks' folders is removed."""
+    root = program.folder.path / "tasks" / "files"
+    if root.exists():
+        remove_leftovers(root.resolve(), "run-")
+    return TaskFiles(caching, root.resolve(), program.configuration.worker.shared_paths)
