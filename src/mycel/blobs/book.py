@@ -6,6 +6,7 @@
     kept        a job brought it forth, and it lies with a worker
     outputs     the list of what an attempt left, as a blob
     jobs        those of which there is anything here
+    keys        by which workers know who may read from their caches, see `tickets`
 
 A blob is neither given away nor deleted by its digest alone. All calls block: one thread makes
 them, so that nothing is deleted between the look at it and the note that it is needed.
@@ -39,6 +40,7 @@ CREATE TABLE IF NOT EXISTS outputs (
     digest TEXT NOT NULL, files INTEGER NOT NULL, size INTEGER NOT NULL, worker TEXT NOT NULL,
     PRIMARY KEY (job, task_index, attempt)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS keys (worker TEXT PRIMARY KEY, key BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS jobs (job TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID
 """
 
@@ -102,7 +104,13 @@ class BlobBook:
             row = msgspec.structs.astuple(record)
             self._database.execute("INSERT OR REPLACE INTO outputs VALUES (?,?,?,?,?,?,?)", row)
 
+    def key_of(self, worker: str, key: bytes) -> None:
+        self._database.execute("INSERT OR REPLACE INTO keys VALUES (?, ?)", (worker, key))
+
     # Reading
+
+    def keys(self) -> dict[str, bytes]:
+        return dict(self._database.execute("SELECT worker, key FROM keys"))
 
     def uploaders(self, digest: str) -> list[str]:
         return self._column("SELECT user FROM uploads WHERE digest = ?", digest)

@@ -48,10 +48,11 @@ class Caching(BlobNode):
         store: BlobStore,
         note: Callable[..., None],
         *,
+        key: bytes = b"",
         wall: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(store, note)
-        self._key = tickets.new_key()
+        self._key = key or tickets.new_key()
         self._wall = wall
 
     async def fetch(self, digest: Digest, errand: Errand) -> None:
@@ -127,7 +128,7 @@ class Caching(BlobNode):
     async def _push(self, digest: Digest, put: Put, errand: Errand) -> None:
         channel = await self.channels.open(errand.scheduler)
         try:
-            channel.write(put)
+            channel.write(msgspec.structs.replace(put, key=self._key))
             answer: object = await expect(channel, BlobMessage)
             if isinstance(answer, Wanted):
                 answer = await answer_pieces(

@@ -84,7 +84,7 @@ class Keeping(BlobNode):
         self._upload_seconds = upload_seconds
         self._wall = wall
         self._clerk = ThreadPoolExecutor(1, thread_name_prefix="blob-book")
-        self._keys: dict[PeerId, bytes] = {}
+        self._keys = book.keys()
         self._holders: dict[Digest, dict[PeerId, None]] = {}
         self._sending = 0
         self._partials: dict[Digest, str] = {}
@@ -228,8 +228,7 @@ class Keeping(BlobNode):
 
     async def _give(self, channel: Channel, get: Get) -> None:
         digest = digests.parse(get.digest)
-        if len(get.key) == tickets.KEY_BYTES:
-            self._keys[channel.peer] = get.key
+        await self._learn(channel.peer, get.key)
         task = self._world.task_of(channel.peer, get.attempt)
         if task is None:
             channel.write(Refused("this worker holds no such task", again=True))
@@ -250,6 +249,12 @@ class Keeping(BlobNode):
                 channel.write(Elsewhere(places))
             else:
                 await self._send(channel, digest)
+
+    async def _learn(self, worker: PeerId, key: bytes) -> None:
+        """The key of a worker's cache."""
+        if len(key) == tickets.KEY_BYTES and self._keys.get(worker) != key:
+            self._keys[worker] = key
+            await self._noted(lambda book: book.key_of(worker, key))
 
     async def _point_to(self, channel: Channel, digest: Digest, keeper: PeerId) -> None:
         places = self._tickets(channel.peer, digest, [keeper])
@@ -288,6 +293,7 @@ class Keeping(BlobNode):
 
     async def _take(self, channel: Channel, put: Put) -> None:
         digest = digests.parse(put.digest)
+        await self._learn(channel.peer, put.key)
         task = self._world.task_of(channel.peer, put.attempt)
         if task is None:
             channel.write(Refused("this worker holds no such task", again=True))

@@ -52,6 +52,8 @@ class Put(BlobMessage, frozen=True, tag="put"):
     """The list of all outputs of that attempt, after all of them."""
     keep: str = ""
     """`worker`: the files of the list stay with their worker."""
+    key: bytes = b""
+    """As in `Get`."""
 
 
 class Found(BlobMessage, frozen=True, tag="found"):

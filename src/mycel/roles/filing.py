@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mycel.access.keys import load_or_create_key
 from mycel.blobs.caching import Caching
 from mycel.blobs.errands import TaskFiles
 from mycel.blobs.store import BlobStore
@@ -17,7 +18,9 @@ def caching_of(program: Program) -> Caching:
     settings = program.configuration.worker.files
     limit = settings.max_blob_size or None
     store = BlobStore(program.folder.path / "blobs", settings.cache_size, limit)
-    return Caching(store, program.note)
+    # Kept, as the blobs are: schedulers that have it may go on to send others here.
+    key = load_or_create_key(program.folder.path / "blobs" / "ticket.key", "the cache's key")
+    return Caching(store, program.note, key=key)
 
 
 def files_of(program: Program, caching: Caching) -> TaskFiles:
