@@ -141,8 +141,7 @@ async def serve(program: Program, port: int | None) -> None:
             node, machine, program.options.name, __version__, ways_of(configuration)
         )
         backend.start(node.post, swarm.peer, network)
-        backend.blobs = keeping
-        keeping.start()
+        backend.keep_blobs(keeping)
         backend.spread = program.revoking.spread
         backend.credentials = node.credentials = Credentials(
             lambda token: tokens.bind(program.owner_public, token, swarm.peer),

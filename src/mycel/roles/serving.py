@@ -31,6 +31,7 @@ from mycel.core.views import Figures
 from mycel.node.clock import boot_seconds
 from mycel.store.interface import Reader
 from mycel.store.live_logs import LiveLogs, Stretch
+from mycel.telemetry.blob_metrics import blob_metrics
 from mycel.telemetry.metrics import Recent, SchedulerFigures, SchedulerMetrics
 from mycel.telemetry.swarm_metrics import swarm_metrics
 
@@ -78,6 +79,11 @@ class SchedulerBackend:
         self._peer = peer
         self._network = network
         self._metrics.swarm = swarm_metrics(network.figures)
+
+    def keep_blobs(self, keeping: Keeping) -> None:
+        self.blobs = keeping
+        self._metrics.blobs = blob_metrics(keeping)
+        keeping.start()
 
     def stop(self) -> None:
         """Nobody is answered any more."""

@@ -33,6 +33,8 @@ class SchedulerMetrics:
         self._registry: CollectorRegistry | None = None
         self.swarm: Callable[[], Iterator[Metric]] | None = None
         """What the node itself shows, once it runs; see `swarm_metrics`."""
+        self.blobs: Callable[[], Iterator[Metric]] | None = None
+        """What there is of files; see `blob_metrics`."""
         self.task_latency_seconds = Histogram(LATENCY_BUCKETS_SECONDS)
         """From queue to terminal state."""
         self.worker_selection_seconds = Histogram(SELECTION_BUCKETS_SECONDS)
@@ -69,6 +71,8 @@ class SchedulerMetrics:
         )
         if self.swarm is not None:
             yield from self.swarm()
+        if self.blobs is not None:
+            yield from self.blobs()
 
 
 class _Collector:

@@ -1,0 +1,157 @@
+"""Tasks with files keep what drivers promise, and their outputs are safe before they have ended."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mycel.blobs.errors import BadTree, NoRoom
+from mycel.blobs.layout import NotShared
+from mycel.core.files import Outputs
+from mycel.core.identifiers import AttemptId
+from mycel.core.work import Run, Work
+from mycel.drivers import DriverContext
+from mycel.drivers.conformance import PROMISES, Promise, Stage, keep, named
+from mycel.drivers.conformance_stage import LANE, staged
+from mycel.drivers.filing import Filing
+from mycel.drivers.interface import Driver
+from mycel.drivers.process import ProcessDriver
+
+from .subjects import Processes
+
+
+class Folders:
+    """Files without a network: makes folders, and does not let go of what it is told to hold."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.hold_before = asyncio.Event()
+        self.hold_after = asyncio.Event()
+        self.hold_before.set()
+        self.hold_after.set()
+        self.fails: Exception | None = None
+        self.collected: list[AttemptId] = []
+
+    async def prepare(self, run: Run) -> Run:
+        await self.hold_before.wait()
+        if self.fails is not None:
+            raise self.fails
+        folder = self.root / f"run-{run.attempt}"
+        folder.mkdir(parents=True)
+        return msgspec.structs.replace(run, folder=str(folder))
+
+    async def collect(self, run: Run) -> None:
+        assert (Path(run.folder) / "out").exists()
+        await self.hold_after.wait()
+        if self.fails is not None:
+            raise self.fails
+        self.collected.append(run.attempt)
+
+    async def discard(self, run: Run) -> None:
+        folder = self.root / f"run-{run.attempt}"
+        if folder.exists():
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+
+
+class Filed(Processes):
+    """The process driver, with tasks that all have outputs."""
+
+    files: Folders
+
+    def create(self, context: DriverContext) -> Driver:
+        self.files = Folders(context.root / "files")
+        filing = Filing(context.listener, self.files)
+        return filing.around(ProcessDriver(msgspec.structs.replace(context, listener=filing)))
+
+    def quick(self) -> Work:
+        command = ("sh", "-c", 'touch "$MYCEL_WORKDIR/out"')
+        return Work("process", command=command, outputs=Outputs(("out",)))
+
+    def slow(self) -> Work:
+        return msgspec.structs.replace(super().slow(), outputs=Outputs(("out",)))
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=named)
+def test_promises(promise: Promise, tmp_path: Path) -> None:
+    keep(promise, Filed(), tmp_path)
+
+
+def play(tmp_path: Path, scenario: object) -> None:
+    async def perform() -> None:
+        subject = Filed()
+        async with staged(subject, tmp_path) as stage:
+            await scenario(stage, subject.files)  # type: ignore[operator]
+            await stage.driver.close()
+        assert not list(subject.files.root.glob("run-*")), "folders are left behind"
+
+    asyncio.run(perform())
+
+
+def test_a_task_has_not_ended_before_its_outputs_are_safe(tmp_path: Path) -> None:
+    async def scenario(stage: Stage, files: Folders) -> None:
+        files.hold_after.clear()
+        first, second = stage.quick(), stage.quick()
+        stage.submit(first)
+        await stage.until(lambda: (files.root / f"run-{first.attempt}" / "out").exists())
+        plain = stage.run_of(Work("process", command=("true",)))
+        stage.submit(plain)
+        await stage.end_of(plain)
+        assert first.attempt not in stage.recorder.ends
+        files.hold_after.set()
+        assert (await stage.end_of(first)).state == "succeeded"
+        stage.submit(second)
+        await stage.end_of(second)
+        assert files.collected == [first.attempt, second.attempt]
+
+    play(tmp_path, scenario)
+
+
+def test_a_task_that_waits_for_its_files_does_not_hold_up_its_lane(tmp_path: Path) -> None:
+    async def scenario(stage: Stage, files: Folders) -> None:
+        files.hold_before.clear()
+        waiting = stage.quick()
+        stage.submit(waiting)
+        plain = stage.run_of(Work("process", command=("true",)))
+        stage.submit(plain)
+        await stage.end_of(plain)
+        stage.driver.withdraw([waiting.attempt])
+        await stage.until(lambda: waiting.attempt in stage.recorder.taken_back)
+
+    play(tmp_path, scenario)
+
+
+def test_a_task_is_killed_while_its_outputs_are_collected(tmp_path: Path) -> None:
+    async def scenario(stage: Stage, files: Folders) -> None:
+        files.hold_after.clear()
+        run = stage.quick()
+        stage.submit(run, lane=LANE)
+        await stage.until(lambda: (files.root / f"run-{run.attempt}" / "out").exists())
+        while run.attempt not in stage.recorder.ends:
+            stage.driver.kill([run.attempt])
+            await asyncio.sleep(0.01)
+        assert stage.recorder.ends[run.attempt].state == "cancelled"
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_workers"),
+    [(NoRoom("full"), True), (BadTree("a link"), False), (NotShared("no"), True)],
+)
+def test_whose_fault_it_is_that_files_cannot_be_had(
+    tmp_path: Path, error: Exception, is_workers: bool
+) -> None:
+    async def scenario(stage: Stage, files: Folders) -> None:
+        files.fails = error
+        run = stage.quick()
+        stage.submit(run)
+        ended = await stage.end_of(run)
+        assert (ended.state, ended.driver_fault) == ("failed", is_workers)
+        assert str(error) in ended.error
+
+    play(tmp_path, scenario)

@@ -1,0 +1,222 @@
+"""Working folders: what is laid out, what is gathered, and what a hostile task or list gets."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mycel.blobs import layout, trees
+from mycel.blobs.digests import Digest
+from mycel.blobs.errors import BadDigest, BadTree
+from mycel.blobs.layout import NotShared
+from mycel.blobs.store import BlobStore
+from mycel.blobs.trees import Tree, TreeFile
+from mycel.core.files import BadFile, Input, checked, files_in, is_below, with_paths
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> BlobStore:
+    return BlobStore(tmp_path / "store", 1 << 20)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "work"
+    made.mkdir()
+    return made
+
+
+class TestLayingOut:
+    def test_files_and_folders_lie_where_they_are_wanted(
+        self, store: BlobStore, folder: Path
+    ) -> None:
+        one = store.put(b"one")
+        tree = store.put(trees.encode(Tree([TreeFile("bin/run", one, 3, True)], ["empty"])))
+        inputs = [Input("a/b/c", one), Input("tree", tree, True), Input(".", tree, True)]
+        layout.lay_out(store, inputs, folder, ())
+        assert (folder / "a/b/c").read_bytes() == b"one"
+        assert os.access(folder / "tree/bin/run", os.X_OK)
+        assert (folder / "empty").is_dir()
+
+    def test_what_a_task_changes_nobody_else_sees(self, store: BlobStore, folder: Path) -> None:
+        digest = store.put(b"original")
+        layout.lay_out(store, [Input("a", digest)], folder, ())
+        (folder / "a").chmod(0o666)
+        with (folder / "a").open("r+b") as file:
+            file.write(b"changed!")
+        with store.reading(digest) as kept:
+            assert kept.read() == b"original"
+
+    def test_two_inputs_for_one_place_are_refused(self, store: BlobStore, folder: Path) -> None:
+        one, two = store.put(b"1"), store.put(b"2")
+        with pytest.raises(BadTree, match="'a'"):
+            layout.lay_out(store, [Input("a", one), Input("a", two)], folder, ())
+
+    def test_an_input_in_another_is_refused(self, store: BlobStore, folder: Path) -> None:
+        one = store.put(b"1")
+        with pytest.raises(BadTree):
+            layout.lay_out(store, [Input("a", one), Input("a/b", one)], folder, ())
+
+    def test_a_shared_path_needs_the_owners_leave(
+        self, store: BlobStore, folder: Path, tmp_path: Path
+    ) -> None:
+        shared, private = tmp_path / "shared", tmp_path / "private"
+        for place in (shared, private):
+            place.mkdir()
+            (place / "file").write_text(place.name)
+        (shared / "sneaky").symlink_to(private)
+        inside = [Input("data", shared=str(shared / "file"))]
+        layout.lay_out(store, inside, folder, (str(shared),))
+        assert (folder / "data").read_text() == "shared"
+        for path in (private / "file", shared / "sneaky" / "file", shared / ".." / "private"):
+            with pytest.raises(NotShared):
+                layout.lay_out(store, [Input("x", shared=str(path))], folder, (str(shared),))
+
+    def test_nothing_is_written_through_a_shared_path(
+        self, store: BlobStore, folder: Path, tmp_path: Path
+    ) -> None:
+        shared = tmp_path / "shared"
+        (shared / "below").mkdir(parents=True)
+        links = [Input("d", shared=str(shared)), Input("d/x", shared=str(shared / "below"))]
+        with pytest.raises(BadTree):
+            layout.lay_out(store, links, folder, (str(shared),))
+        assert sorted(path.name for path in shared.iterdir()) == ["below"]
+
+
+class TestHostileLists:
+    @pytest.mark.parametrize(
+        "path",
+        ["/etc/passwd", "../up", "a/../../b", "", ".", "a//b", "a/./b", "a\0b", "a\\b", "x/" * 70],
+    )
+    def test_a_path_that_leads_elsewhere_is_refused(
+        self, store: BlobStore, folder: Path, path: str
+    ) -> None:
+        digest = store.put(b"x")
+        files = [{"path": path, "digest": digest, "size": 1}]
+        encoded = json.dumps({"files": files}).encode()
+        listed = store.put(encoded)
+        with pytest.raises(BadTree):
+            layout.lay_out(store, [Input("t", listed, True)], folder, ())
+        assert not list(folder.glob("t/*"))
+
+    @pytest.mark.parametrize(
+        "encoded",
+        [
+            b"not json",
+            b'{"files": 3}',
+            b'{"files":[{"path":"a","digest":"blake3:12","size":1}]}',
+            b'{"files":[],"folders":["a","a"]}',
+            b'{"files":[],"links":[]}',
+        ],
+    )
+    def test_a_list_that_is_none_is_refused(
+        self, store: BlobStore, folder: Path, encoded: bytes
+    ) -> None:
+        listed = store.put(encoded)
+        with pytest.raises((BadTree, BadDigest)):
+            layout.lay_out(store, [Input("t", listed, True)], folder, ())
+
+    def test_a_list_without_end_is_refused(self) -> None:
+        files = [TreeFile(str(number), "blake3:" + "0" * 64, 0) for number in range(100_001)]
+        with pytest.raises(BadTree, match="100000"):
+            trees.check(Tree(files))
+
+
+class TestGathering:
+    def test_patterns_say_what_comes_back(self, store: BlobStore, folder: Path) -> None:
+        for name in ("a.txt", "b.png", "deep/er/c.txt", "out/d", "out/e/f", ".hidden.txt"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(name)
+
+        def gathered(*patterns: str) -> list[str]:
+            return [file.path for file in layout.gather(store, patterns, folder).files]
+
+        assert gathered("*.txt") == [".hidden.txt", "a.txt"]
+        assert gathered("**/*.txt") == [".hidden.txt", "a.txt", "deep/er/c.txt"]
+        assert gathered("out/") == ["out/d", "out/e/f"]
+        assert gathered("out/*") == ["out/d", "out/e/f"]
+        assert gathered("?.png", "deep/**") == ["b.png", "deep/er/c.txt"]
+        assert gathered("[ab].*") == ["a.txt", "b.png"]
+        assert len(gathered("**")) == 6
+
+    def test_a_pattern_that_finds_nothing_is_said(self, store: BlobStore, folder: Path) -> None:
+        (folder / "a").touch()
+        with pytest.raises(BadTree, match=re.escape("'b*'")):
+            layout.gather(store, ("a", "b*"), folder)
+
+    @pytest.mark.parametrize("kind", ["link", "folder link", "fifo"])
+    def test_what_is_no_file_is_not_taken(
+        self, store: BlobStore, folder: Path, tmp_path: Path, kind: str
+    ) -> None:
+        secret = tmp_path / "secret"
+        secret.mkdir()
+        (secret / "key").write_text("secret")
+        if kind == "link":
+            (folder / "out").symlink_to(secret / "key")
+        elif kind == "folder link":
+            (folder / "out").symlink_to(secret)
+        else:
+            os.mkfifo(folder / "out")
+        with pytest.raises(BadTree):
+            layout.gather(store, ("out", "out/key", "**"), folder)
+        assert store.bytes_kept == 0
+
+    def test_what_was_gathered_is_pinned_until_it_is_let_go(
+        self, store: BlobStore, folder: Path
+    ) -> None:
+        (folder / "a").write_text("a")
+        tree = layout.gather(store, ("a",), folder)
+        with pytest.raises(Exception, match="in use"):
+            store.remove(Digest(tree.files[0].digest))
+        layout.unpin(store, tree.files)
+        store.remove(Digest(tree.files[0].digest))
+
+
+DIGEST = "blake3:" + "a" * 64
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+class TestArguments:
+    def test_files_among_arguments_become_their_paths(self) -> None:
+        file = {"$file": DIGEST, "path": "a/b"}
+        given = {"x": [1, file], "y": {"$file": DIGEST, "path": "c", "tree": True}}
+        assert list(files_in(given)) == [Input("a/b", DIGEST), Input("c", DIGEST, True)]
+        assert with_paths(given) == {"x": [1, "a/b"], "y": "c"}
+
+    @pytest.mark.parametrize(
+        "file",
+        [
+            {"$file": 3, "path": "a"},
+            {"$file": DIGEST},
+            {"$file": DIGEST, "path": "../a"},
+            {"$file": "blake3:0", "path": "a"},
+            {"$file": DIGEST, "path": "a", "mode": 7},
+            {"$file": DIGEST, "path": "."},
+        ],
+    )
+    def test_what_is_no_file_is_refused(self, file: dict[str, object]) -> None:
+        with pytest.raises(BadFile):
+            list(files_in([file]))
+
+    @given(JSON)
+    def test_arguments_without_files_stay_as_they_are(self, value: object) -> None:
+        assert with_paths(value) == value
+
+    @given(st.text(alphabet="ab./\\\0", max_size=12))
+    def test_a_path_that_passes_stays_below(self, path: str) -> None:
+        if is_below(path):
+            assert os.path.normpath(f"/root/{path}") == f"/root/{path}"
+
+    def test_an_input_has_one_source(self) -> None:
+        for wrong in (Input("a"), Input("a", DIGEST, shared="/x"), Input("a", shared="x")):
+            with pytest.raises(BadFile):
+                checked(wrong)
