@@ -171,7 +171,8 @@ def _with_files(name: str, context: DriverContext) -> Driver:
     from .filing import Filing
 
     filing = Filing(context.listener, context.files)
-    return filing.around(create_driver(name, msgspec.structs.replace(context, listener=filing)))
+    listener: DriverListener = filing
+    return filing.around(create_driver(name, msgspec.structs.replace(context, listener=listener)))
 
 
 def create_driver(name: str, context: DriverContext) -> Driver:

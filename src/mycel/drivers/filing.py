@@ -23,7 +23,7 @@ from mycel.core.files import BadFile, mentions_files
 from mycel.core.identifiers import AttemptId, LaneId
 from mycel.node.clock import boot_seconds
 
-from .interface import Driver, DriverListener, Finished, Run
+from .interface import Driver, DriverListener, Finished, Run, Text
 
 
 class Files(Protocol):
@@ -190,6 +190,9 @@ class Filing:
 
     def streamed(self, attempt: AttemptId, piece: bytes) -> None:
         self._listener.streamed(attempt, piece)
+
+    def wrote(self, texts: list[Text]) -> None:
+        self._listener.wrote(texts)
 
     def finished(self, finished: list[Finished]) -> None:
         if not self._filed:
