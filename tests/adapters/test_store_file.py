@@ -275,6 +275,8 @@ class TestOpening:
         connection.executescript(
             """DROP TABLE groups; DROP TABLE workers; DROP TABLE profiles;
             DROP INDEX results_in_files; ALTER TABLE results DROP COLUMN value_size;
+            ALTER TABLE results DROP COLUMN cost; ALTER TABLE results DROP COLUMN progress;
+            ALTER TABLE ended_attempts DROP COLUMN cost;
             ALTER TABLE ended_attempts DROP COLUMN cause;
             ALTER TABLE blocks DROP COLUMN group_number;
             ALTER TABLE blocks DROP COLUMN digest; ALTER TABLE jobs DROP COLUMN stages;

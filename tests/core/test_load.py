@@ -29,14 +29,15 @@ frees = st.builds(
 )
 
 
-@given(frees, frees, st.integers(0, 9), st.booleans())
+@given(frees, frees, st.integers(0, 9), st.sampled_from(["", "it was drained"]))
 def test_a_change_brings_one_state_to_the_other(
-    before: Free, now: Free, running: int, accepting: bool
+    before: Free, now: Free, running: int, closed_for: str
 ) -> None:
-    change = load_change(before, now, running, accepting)
+    change = load_change(before, now, running, closed_for)
     assert change.applied_to(before) == now
+    assert change.accepting == (not closed_for)
     if before == now:
-        assert change == LoadChange(running, accepting)
+        assert change == LoadChange(running, not closed_for, closed_for=closed_for)
 
 
 class Stage:

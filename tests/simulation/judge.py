@@ -126,6 +126,8 @@ class _Case:
         if task in self.ended:
             self._complain(f"an attempt of {task} ended after its task")
         self.attempts.setdefault(task, []).append(entry)
+        if entry.counts and entry.error.startswith("its worker handed it back"):
+            self._complain(f"an attempt of {task} that was handed back counted")
         causes = [one.cause for one in self.attempts[task] if one.counts]
         if len(causes) >= attempts_allowed(SETTINGS.retry, Retry()):
             self._complain(f"task {task} was tried too often")

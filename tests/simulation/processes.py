@@ -339,6 +339,11 @@ class WorkerProcess(Process):
         self._running.clear()
         super().kill()
 
+    def post(self, event: Event) -> None:
+        """From its owner; nothing happens while the process is down."""
+        if self.is_running:
+            self.clock.call_at(0.0, lambda: self.node.runtime.post(event))
+
     def _check(self, machine: WorkerMachine) -> None:
         """Its own invariants, and the one that it shares with its lease's holder: a lease ends
         at the worker before it ends at the scheduler."""

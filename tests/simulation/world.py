@@ -14,7 +14,17 @@ import msgspec
 
 from mycel.core.effects import Reply
 from mycel.core.errors import Refusal, Unprocessable
-from mycel.core.events import Append, CancelTask, CloseJob, Event, ReadTask, Submit, WaitTask
+from mycel.core.events import (
+    Append,
+    CancelTask,
+    CloseJob,
+    Event,
+    ReadTask,
+    Reopen,
+    Shut,
+    Submit,
+    WaitTask,
+)
 from mycel.core.identifiers import JobId, LeaseId, PeerId, RequestId, ulid
 from mycel.core.jobs import Specification
 from mycel.core.journal import TaskEnded
@@ -34,6 +44,7 @@ PEACE_SECONDS = 400.0
 WAYS = (Ways(), Ways(gossip=False), Ways(dht=False), Ways(shard_bits=0))
 
 
+CAUSES = ("owner", "drain")
 Ends = tuple[tuple[str, float], ...]
 UNRELIABLE: Ends = (("fail", 0.2), ("fault", 0.05), ("crash", 0.05))
 POISON: Ends = (("kill", 0.7), ("crash", 0.2))
@@ -61,6 +72,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """One that holds attempts which have not started, for longer than a lease."""
     break_link: float = 0.15
     kill_gateway: float = 0.01
+    shut_worker: float = 0.08
+    """By its owner, or by somebody who drains it; some hand back what runs."""
     change_models: float = 0.1
     """A worker gains its model, loses it, or has other slots for it."""
     down_seconds_max: float = 6.0
@@ -166,6 +179,7 @@ class World:
             (trouble.freeze_loaded_worker, self._freeze_loaded),
             (trouble.break_link, self._break),
             (trouble.kill_gateway, lambda: self._kill(self.gateway)),
+            (trouble.shut_worker, lambda: self._shut(self._any_worker())),
             (trouble.change_models, self._change_models),
         ]
         for rate, act in rates:
@@ -216,6 +230,13 @@ class World:
     def _change_models(self) -> None:
         self._any_worker().serve(self.random.choice((None, 0, 1, 2, 3)))
 
+    def _shut(self, worker: WorkerProcess) -> None:
+        random = self.random
+        cause = random.choice(CAUSES)
+        worker.post(Shut(cause, f"shut for {cause}", random.choice((None, 0.0, 1.0))))
+        shut = random.uniform(0.1, 8.0)
+        self.clock.call_at(self.clock.now() + shut, lambda: worker.post(Reopen(cause)))
+
     def _mend(self) -> None:
         self.network.faults = msgspec.structs.replace(
             self.network.faults, delay_seconds_max=0.01, break_per_frame=0.0, stall_seconds_max=0.0
@@ -223,6 +244,9 @@ class World:
         for process in self.processes:
             process.thaw()
             self._start(process)
+        for worker in self.workers:
+            for cause in CAUSES:
+                worker.post(Reopen(cause))
         for worker in self.workers:
             worker.serve(2)
 

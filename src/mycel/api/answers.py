@@ -115,7 +115,8 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     result: ResultAnswer | None
     error: str | None
     progress: float | None = None
-    cost: float | None = None
+    cost: float = 0.0
+    """Of its ended attempts, in whatever unit the swarm has agreed on."""
 
 
 class TaskCounts(msgspec.Struct, frozen=True):
@@ -250,6 +251,7 @@ def running_task(view: TaskView, arguments: bytes) -> TaskAnswer:
         next_try_at=UNSET if view.next_try_at is None else iso(view.next_try_at),
         result=None,
         error=None,
+        cost=sum(attempt.cost for attempt in view.ended_attempts),
         **_template(view.specification, arguments),
     )
 
@@ -284,6 +286,7 @@ def finished_task(
         finished_at=over,
         result=result_of(ended, specification.work.driver),
         error=ended.error or None,
+        cost=ended.cost,
         **_template(specification, finished.arguments),
     )
 

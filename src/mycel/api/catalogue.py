@@ -201,6 +201,22 @@ ROUTES: Final = (
     ),
     Route("GET", "/api/v1/workers", "List workers", "WorkerList", problems=(422,)),
     Route("GET", "/api/v1/models", "List the models that are served", "ModelList", problems=(422,)),
+    Route(
+        "POST",
+        "/api/v1/workers/{worker_id}/drain",
+        "Let a worker take no new work; with ?hand_back_after, what still runs after so many "
+        "seconds goes back to the queue",
+        "WorkerAnswer",
+        query=("hand_back_after",),
+        problems=(404, 409, 422),
+    ),
+    Route(
+        "POST",
+        "/api/v1/workers/{worker_id}/resume",
+        "Let a worker that was drained take work again",
+        "WorkerAnswer",
+        problems=(404, 409, 422),
+    ),
     Route("GET", "/api/v1/peers", "List connected peers", "PeerList", problems=(422,)),
     Route(
         "GET", "/api/v1/swarm", "How this node stands in its swarm", "SwarmAnswer", problems=(422,)
@@ -261,6 +277,7 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "after": {"type": "integer", "minimum": 0},
     "follow": {"type": "boolean"},
     "dry_run": {"type": "boolean"},
+    "hand_back_after": {"type": "number", "minimum": 0},
 }
 
 
@@ -321,6 +338,7 @@ def _schemas() -> tuple[dict[str, Any], dict[str, Any]]:
         answers.ResultAnswer,
         workers.WorkerList,
         models.ModelList,
+        workers.WorkerAnswer,
         network.PeerList,
         network.SwarmAnswer,
         network.PingBody,

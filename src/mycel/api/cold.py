@@ -154,6 +154,18 @@ def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
         _query(request)
         return _json(await network.ping(backend.network, await request.body()))
 
+    @post("/api/v1/workers/{id:str}/drain", status_code=200)
+    async def drain(request: AnyRequest) -> Response[bytes]:
+        seconds = _query(request, "hand_back_after").seconds("hand_back_after")
+        caller: Caller = request.scope[CALLER]  # type: ignore[typeddict-item]
+        return _json(await workers.close(backend, caller, _named(request), True, seconds))
+
+    @post("/api/v1/workers/{id:str}/resume", status_code=200)
+    async def resume(request: AnyRequest) -> Response[bytes]:
+        _query(request)
+        caller: Caller = request.scope[CALLER]  # type: ignore[typeddict-item]
+        return _json(await workers.close(backend, caller, _named(request), False, None))
+
     @post("/api/v1/revocations", status_code=200)
     async def revoke(request: AnyRequest) -> Response[bytes]:
         _query(request)
@@ -173,7 +185,19 @@ def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
     def openapi() -> Response[bytes]:
         return Response(document(), media_type=MediaType.JSON)
 
-    return [list_workers, list_models, list_peers, swarm, ping, revoke, stats, metrics, openapi]
+    return [
+        list_workers,
+        drain,
+        resume,
+        list_models,
+        list_peers,
+        swarm,
+        ping,
+        revoke,
+        stats,
+        metrics,
+        openapi,
+    ]
 
 
 def _answer_exception(request: AnyRequest, error: Exception) -> Response[bytes]:

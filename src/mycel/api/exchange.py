@@ -174,6 +174,19 @@ class Query:
             raise unprocessable(f"the query parameter {name!r} is from {minimum} to {maximum}")
         return int(value)
 
+    def seconds(self, name: str) -> float | None:
+        """A number of seconds, 0 or more; None if it is not given."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds < float("inf"):
+            raise unprocessable(f"{name} is a number of seconds, not {value!r}")
+        return seconds
+
     def wait_seconds(self) -> float:
         """`?wait`; 0 if the client does not want to wait."""
         value = self._values.get("wait")

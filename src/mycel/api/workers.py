@@ -6,9 +6,11 @@ import time
 
 import msgspec
 
-from mycel.core.events import ReadFigures, ReadWorkers
+from mycel.core.events import CloseWorker, ReadFigures, ReadWorkers
+from mycel.core.identifiers import RequestId
 from mycel.core.views import Figures, WorkerView
 
+from .access import Caller
 from .answers import iso_or_none
 from .backend import Backend
 from .tasks import expect
@@ -79,6 +81,8 @@ class WorkerAnswer(msgspec.Struct, frozen=True):
     """What is known of it, from whom, and since when."""
     addresses: tuple[str, ...]
     version: str
+    closed_for: str
+    """Why it is not accepting; empty while it is."""
 
 
 class WorkerList(msgspec.Struct, frozen=True):
@@ -150,12 +154,24 @@ def worker(view: WorkerView) -> WorkerAnswer:
         ],
         addresses=view.addresses,
         version=view.software_version,
+        closed_for=view.closed_for,
     )
 
 
 async def list_workers(backend: Backend) -> WorkerList:
     views: list[WorkerView] = expect(await backend.ask(ReadWorkers), list)
     return WorkerList([worker(view) for view in views], None)
+
+
+async def close(
+    backend: Backend, caller: Caller, worker_id: str, on: bool, hand_back_after: float | None
+) -> WorkerAnswer:
+    """Drains a worker, or lets it take work again."""
+
+    def make(request: RequestId) -> CloseWorker:
+        return CloseWorker(request, worker_id, on, caller.user, caller.token, hand_back_after)
+
+    return worker(expect(await backend.ask(make), WorkerView))
 
 
 async def stats(backend: Backend) -> StatsAnswer:

@@ -8,8 +8,14 @@ from .output import print_json
 
 
 def main(given: list[str]) -> int:
-    options = parser("down", "Stop the swarm on this machine.").parse_args(given)
-    stopped = local_swarm.down(options.home)
+    described = parser("down", "Stop the swarm on this machine. What runs goes back to the queue.")
+    described.add_argument(
+        "--drain",
+        action="store_true",
+        help="first let what runs finish, as long as [worker] drain_seconds allows",
+    )
+    options = described.parse_args(given)
+    stopped = local_swarm.down(options.home, options.drain)
     if options.json:
         print_json({"stopped": stopped})
     elif not stopped:

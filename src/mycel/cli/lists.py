@@ -152,12 +152,16 @@ def models(given: list[str]) -> int:
     return 0
 
 
+def _closed(worker: Worker) -> str:
+    return shorten(worker.closed_for.removeprefix("it ").removeprefix("was "), 40) or "closed"
+
+
 def _worker_row(worker: Worker) -> tuple[str, ...]:
     has, load, health = worker.capabilities, worker.load, worker.health
     rate, mean = health.success_rate, health.avg_completion_time
     return (
         worker.name or worker.peer_id[-8:],
-        worker.state,
+        worker.state if worker.accepting else f"{worker.state}, {_closed(worker)}",
         str(load.running),
         f"{load.cpu_cores_free:g}/{has.get('cpu_cores', 0):g} free",
         f"{size(load.memory_free)}/{size(has.get('memory', 0))}",

@@ -61,13 +61,14 @@ def up(
         return Running(_api_of(place), token, str(place.path), pids), missing
 
 
-def down(home: Path | str | None = None) -> list[Stopped]:
-    """Stops everything; nothing to stop is fine."""
+def down(home: Path | str | None = None, drain: bool = False) -> list[Stopped]:
+    """Stops everything, when what runs has ended if it is to `drain`; nothing to stop is
+    fine."""
     place = find_home(home, os.environ)
     if not place.path.is_dir():
         return []
     with _one_at_a_time(place):
-        return processes.stop(place)
+        return processes.stop(place, drain=drain)
 
 
 def reload(home: Path | str | None = None) -> dict[str, Changes]:

@@ -50,6 +50,8 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "invite": Command("print what a new machine joins with", "mycel.cli.access", "invite"),
         "token": Command("create, inspect, narrow or revoke a token", "mycel.cli.access", "token"),
         "user": Command("add, list or disable users", "mycel.cli.access", "user"),
+        "drain": Command("let a worker take no new work", "mycel.cli.draining", "drain"),
+        "resume": Command("let it take work again", "mycel.cli.draining", "resume"),
         "workers": Command("list workers", "mycel.cli.lists", "workers"),
         "models": Command("list the models that are served", "mycel.cli.lists", "models"),
         "peers": Command("list the peers of the scheduler's node", "mycel.cli.network", "peers"),

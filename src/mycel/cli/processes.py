@@ -23,6 +23,8 @@ from .plan import config_path, role_of
 READY_SECONDS: Final = 30.0
 GRACE_SECONDS: Final = 10.0
 """A role that was asked to stop has so long before it is killed."""
+DRAIN_SECONDS_MAX: Final = 86400.0
+"""Workers end by themselves when their `drain_seconds` are over; this is for one that hangs."""
 TASKS_SECONDS: Final = 5.0
 """A worker's tasks are killed by its helper; what is left after so long, by us."""
 SHOWN_LINES: Final = 12
@@ -132,11 +134,20 @@ def running(home: Home, names: Iterable[str] | None = None) -> dict[str, int]:
     return found
 
 
-def stop(home: Home, grace_seconds: float = GRACE_SECONDS) -> list[Stopped]:
-    """Stops every role of this home, and leaves none of its processes."""
+def stop(home: Home, grace_seconds: float = GRACE_SECONDS, drain: bool = False) -> list[Stopped]:
+    """Stops every role of this home, and leaves none of its processes. To `drain`, workers go
+    first, and have all the time that their own settings give to what they run."""
     roles = [_Stopping(folder, pid) for folder, pid in _holders(home)]
+    if drain:
+        workers = [role for role in roles if role.name.startswith("worker")]
+        for role in workers:
+            role.signal(signal.SIGTERM)
+        for role in workers:
+            role.wait(DRAIN_SECONDS_MAX)
     for role in roles:
         role.signal(signal.SIGTERM)
+        if role.name.startswith("worker"):
+            role.signal(signal.SIGINT)  # a second signal says: at once
     ends_at = time.monotonic() + grace_seconds
     for role in roles:
         if not role.wait(ends_at - time.monotonic()):

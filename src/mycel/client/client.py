@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -369,6 +369,16 @@ class Client:
 
     def workers(self) -> list[Worker]:
         return self._ask(WorkerPage, "GET", "/api/v1/workers").items
+
+    def drain(self, worker: str, hand_back_after: float | None = None) -> Worker:
+        """Lets a worker, by its name or peer id, take no new work. What still runs after so
+        many seconds goes back to the queue, without counting; None lets it finish."""
+        query = "" if hand_back_after is None else f"?hand_back_after={hand_back_after:g}"
+        target = f"/api/v1/workers/{quote(worker, safe='')}/drain{query}"
+        return self._ask(Worker, "POST", target)
+
+    def resume(self, worker: str) -> Worker:
+        return self._ask(Worker, "POST", f"/api/v1/workers/{quote(worker, safe='')}/resume")
 
     def stats(self) -> dict[str, Any]:
         return self._ask(dict[str, Any], "GET", "/api/v1/stats")

@@ -196,6 +196,8 @@ class Worker(msgspec.Struct):
     state: str
     capabilities: dict[str, Any]
     accepting: bool = True
+    closed_for: str = ""
+    """Why it is not accepting."""
     load: Load = msgspec.field(default_factory=Load)
     health: Health = msgspec.field(default_factory=Health)
     rtt_ms: float | None = None

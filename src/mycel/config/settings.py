@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from mycel.core.hours import parse as parse_hours
+
 from .algorithms import ALGORITHMS, ALGORITHMS_GROUP, installed_algorithms
 from .sizes import parse_size
 
@@ -52,6 +54,12 @@ class AlgorithmName(str):
 
 class DriverName(str):
     """One of ours, or one that is installed beside us."""
+
+    __slots__ = ()
+
+
+class Hours(str):
+    """Such as "22:00-07:00", "mon-fri 18:00-08:00" or "sat,sun"."""
 
     __slots__ = ()
 
@@ -181,6 +189,21 @@ class Accept(_Section, frozen=True):
     users: tuple[str, ...] = ()
     drivers: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
+    hours: tuple[Hours, ...] = ()
+    """When it takes new work, such as "mon-fri 22:00-07:00", by its own wall clock; what runs
+    then goes on."""
+
+
+class Price(_Section, frozen=True):
+    """What a worker asks for a task, in whatever unit the swarm has agreed on."""
+
+    floor: Amount = 0.0
+    """Each attempt costs at least this."""
+    cpu_core_hour: Amount = 0.0
+    memory_gb_hour: Amount = 0.0
+    gpu_hour: Amount = 0.0
+    surge: Amount = 0.0
+    """How much dearer a full worker is: at 0.5, half as much again."""
 
 
 class WorkerFiles(_Section, frozen=True):
@@ -213,8 +236,8 @@ class Worker(_Section, frozen=True):
     """By the name that tasks ask for."""
     custom: dict[str, Amount] = {}
     """Named resources of your own, and how much there is of each."""
-    price: Amount = 0.0
-    """What it asks for one task, in whatever unit the swarm has agreed on."""
+    price: Amount | Price = 0.0
+    """What it asks; a number is the floor alone."""
     accept: Accept = Accept()
     environments: Environments = Environments()
     containers: Containers = Containers()
@@ -225,6 +248,8 @@ class Worker(_Section, frozen=True):
     files: WorkerFiles = WorkerFiles()
     drivers: tuple[DriverName, ...] | None = None
     """How it runs tasks. Unset: in all ways that work here, those of other packages too."""
+    drain_seconds: Amount = 30.0
+    """When it is told to stop, what runs may go on for so long; then it is handed back."""
 
 
 class Api(_Section, frozen=True):
@@ -325,6 +350,9 @@ def read_special(kind: type[Any], value: object) -> Any:
         return _bind_address(value)
     if kind is Multiaddr:
         return _multiaddr(value)
+    if kind is Hours:
+        parse_hours(value)
+        return Hours(value)
     if kind is AlgorithmName:
         return _algorithm(value)
     if kind is DriverName:

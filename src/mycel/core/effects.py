@@ -182,4 +182,8 @@ class UnspoolOutcomes(Effect, frozen=True):
     attempts: list[AttemptId]
 
 
+class Emptied(Effect, frozen=True):
+    """The worker is to stop, and nothing runs in it any more."""
+
+
 OVERTAKING: Final = (SendRenewal, TaskStreamed)

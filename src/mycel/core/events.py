@@ -241,6 +241,19 @@ class ReadFigures(Event, frozen=True):
     request: RequestId
 
 
+class CloseWorker(Event, frozen=True):
+    """Somebody who may wants a worker to take no new work, or to take some again. Answered when
+    the worker has."""
+
+    request: RequestId
+    worker: str
+    """Its peer id, its name, or an unambiguous beginning of either."""
+    on: bool
+    user: str = ""
+    token: bytes = b""
+    hand_back_after_seconds: float | None = None
+
+
 class Listen(Event, frozen=True):
     """Whether anybody wants to be told what happens."""
 
@@ -302,5 +315,21 @@ class Revoked(Event, frozen=True):
     ids: frozenset[bytes]
 
 
+class Shut(Event, frozen=True):
+    """The worker takes no new work until the cause is gone."""
+
+    cause: str
+    """One of a few words, such as `owner`: a worker may be shut by several."""
+    reason: str
+    """For people, after "it takes no new work:"."""
+    hand_back_after_seconds: float | None = None
+    """What still runs then is stopped and handed back; None lets it finish."""
+
+
+class Reopen(Event, frozen=True):
+    cause: str
+
+
 class Drain(Event, frozen=True):
-    """The worker is about to stop: grant nothing, keep what is not acknowledged."""
+    """The worker stops now: grant nothing, hand back what runs, keep what is not
+    acknowledged."""

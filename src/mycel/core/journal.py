@@ -104,6 +104,10 @@ class TaskEnded(msgspec.Struct, frozen=True):
     ended_at: float
     value_size: int = 0
     """Not 0 if the value is in a file: `value` is empty then."""
+    cost: float = 0.0
+    """Of all its attempts together."""
+    progress: bytes = b""
+    """JSON: what it reported last; empty if it never did."""
 
 
 class PartKept(msgspec.Struct, frozen=True):
@@ -135,6 +139,7 @@ class AttemptEnded(msgspec.Struct, frozen=True):
     ended_at: float
     cause: str = ""
     """`core.retry.Cause` of an end that counts: what in a row marks a poison task."""
+    cost: float = 0.0
 
 
 class LeaseGranted(msgspec.Struct, frozen=True):

@@ -88,6 +88,8 @@ class HeldLease(msgspec.Struct, frozen=True, array_like=True):
     shape: Shape
     slots: int
     window: int
+    floor: float = 0.0
+    rate: float = 0.0
 
 
 class Register(Message, frozen=True, tag="register"):
@@ -109,6 +111,8 @@ class Register(Message, frozen=True, tag="register"):
     software_version: str = ""
     heard_by: str = ""
     """How it has heard of this scheduler: by gossip, from a gateway, by a call."""
+    closed_for: str = ""
+    """Why it takes no new work; empty while it does."""
 
 
 class Described(Message, frozen=True, tag="described"):
@@ -161,6 +165,8 @@ class Returned(Message, frozen=True, tag="returned"):
 
     attempts: list[AttemptId]
     windows: list[Window]
+    reason: str = ""
+    """Not empty: they may have started, and were stopped for this; they do not count."""
 
 
 class Streamed(Message, frozen=True, tag="streamed"):
@@ -302,6 +308,8 @@ class Request(Message, frozen=True, tag="request"):
     slots: int
     token: bytes = b""
     """By what right: of the shape's user, bound to the scheduler that asks."""
+    expected_seconds: float = 0.0
+    """How long such tasks usually take; 0 if nobody knows."""
 
 
 class Offer(Message, frozen=True, tag="offer"):
@@ -314,13 +322,17 @@ class Offer(Message, frozen=True, tag="offer"):
     eta_seconds: float = 0.0
     """With a yes: how long until such a task starts. With a no: when there may be room."""
     cost: float = 0.0
-    """Of one task."""
+    """Of one task, as long as it is expected to take."""
     lease: LeaseId | None = None
     slots: int = 0
     window: int = 0
     clock: float = 0.0
     capacity: int = 0
     """How many more such tasks fit beside these."""
+    floor: float = 0.0
+    """Each attempt under the lease costs at least this…"""
+    rate: float = 0.0
+    """…or so much an hour, as long as the lease lasts."""
 
 
 class Wanted(Message, frozen=True, tag="wanted"):
@@ -339,6 +351,7 @@ class Load(Message, frozen=True, tag="load"):
     free: Free
     running: int
     accepting: bool = True
+    closed_for: str = ""
 
 
 class LoadChange(Message, frozen=True, tag="load_change"):
@@ -351,6 +364,8 @@ class LoadChange(Message, frozen=True, tag="load_change"):
     disk: int | None = None
     gpu_millis: tuple[int, ...] | None = None
     custom: Amounts | None = None
+    closed_for: str = ""
+    """Why it is not accepting."""
 
     def applied_to(self, free: Free) -> Free:
         changes = {
@@ -362,13 +377,32 @@ class LoadChange(Message, frozen=True, tag="load_change"):
 FREE_FIELDS: Final = ("cpu_millis", "memory", "disk", "gpu_millis", "custom")
 
 
-def load_change(before: Free, now: Free, running: int, accepting: bool) -> LoadChange:
+def load_change(before: Free, now: Free, running: int, closed_for: str = "") -> LoadChange:
     changes = {
         name: getattr(now, name)
         for name in FREE_FIELDS
         if getattr(now, name) != getattr(before, name)
     }
-    return LoadChange(running, accepting, **changes)
+    return LoadChange(running, not closed_for, closed_for=closed_for, **changes)
+
+
+class Close(Message, frozen=True, tag="close"):
+    """Somebody wants this worker to take no new work, or some again; the answer is `Closed`."""
+
+    request: RequestId
+    on: bool
+    user: str
+    hand_back_after_seconds: float | None = None
+    token: bytes = b""
+    """By what right: of that user, bound to the scheduler that asks."""
+
+
+class Closed(Message, frozen=True, tag="closed"):
+    request: RequestId
+    objection: str
+    """Not empty: nothing was changed."""
+    accepting: bool
+    closed_for: str = ""
 
 
 # Between any node and a gateway, on the control stream
@@ -436,5 +470,5 @@ WorkMessage = (
     | Fetch
     | Described
 )
-ControlMessage = Request | Offer | Wanted | Load | LoadChange | Join | Peers
+ControlMessage = Request | Offer | Wanted | Load | LoadChange | Close | Closed | Join | Peers
 SignalMessage = Ping | Pong | Summons

@@ -73,7 +73,7 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     software: Pairs = ()
     custom: Amounts = ()
     price: float = 0.0
-    """What it asks for one task, in whatever unit the swarm has agreed on."""
+    """What it asks for one task at the least, in whatever unit the swarm has agreed on."""
     sandbox: str = ""
     """What its processes and functions run in, such as `bubblewrap`; empty is nothing."""
     network: bool = True

@@ -178,6 +178,8 @@ class GrantStep(StrEnum):
     EXPIRE = "expire"
     FORGET = "forget"
     """Its holder does not know it."""
+    RECALL = "recall"
+    """The worker takes no new work: it stops, or its owner says so."""
     EMPTY = "empty"
     """The last attempt under it has ended."""
 
@@ -190,6 +192,7 @@ GRANT: Final = Table[GrantState, GrantStep](
         (GrantState.GRANTED, GrantStep.RELEASE): GrantState.DRAINING,
         (GrantState.GRANTED, GrantStep.EXPIRE): GrantState.DRAINING,
         (GrantState.GRANTED, GrantStep.FORGET): GrantState.DRAINING,
+        (GrantState.GRANTED, GrantStep.RECALL): GrantState.DRAINING,
         (GrantState.DRAINING, GrantStep.EMPTY): GrantState.OVER,
     },
 )

@@ -182,6 +182,8 @@ class WorkerView(msgspec.Struct, frozen=True):
     facts: tuple[Fact, ...] = ()
     idle_models: Amounts = ()
     """Slots of models that this scheduler has leased and does not use now."""
+    closed_for: str = ""
+    """Why it is not accepting."""
 
 
 class Obstacle(msgspec.Struct, frozen=True):

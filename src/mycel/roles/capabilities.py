@@ -5,7 +5,10 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from mycel.config.settings import Environments, Worker
+import msgspec
+
+from mycel.config.settings import Environments, Price, Worker
+from mycel.core.pricing import Tariff
 from mycel.core.resources import Capabilities, Gpu
 from mycel.devices import gpus, machine, software
 from mycel.drivers.container import ContainerSettings
@@ -29,7 +32,7 @@ def capabilities_of(worker: Worker, folder: Path, drivers: tuple[str, ...] = ())
         os=platform.system().lower(),
         software=software.detect(),
         custom=tuple(sorted(worker.custom.items())),
-        price=worker.price,
+        price=tariff_of(worker).floor,
     )
 
 
@@ -55,6 +58,13 @@ def environment_settings(environments: Environments) -> EnvironmentSettings:
         build_seconds_max=environments.build_seconds,
         allow_builds=environments.allow_builds,
     )
+
+
+def tariff_of(worker: Worker) -> Tariff:
+    price = worker.price
+    if not isinstance(price, Price):
+        return Tariff(floor=price)
+    return Tariff(**msgspec.structs.asdict(price))
 
 
 def _gpus(worker: Worker) -> tuple[Gpu, ...]:

@@ -65,6 +65,10 @@ class Credentials:
         del known[PER_USER_MAX:]
         self._store()
 
+    def bound(self, token: bytes) -> bytes:
+        """As this scheduler may show it to others."""
+        return self._bind(token)
+
     def for_shape(self, shape: Shape) -> bytes:
         """A token that allows it, now; nothing if there is none, and the worker will say so."""
         known = self._users.get(shape.user, ())

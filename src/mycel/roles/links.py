@@ -7,7 +7,7 @@ messages here and go no further if they are not ours.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, get_args
 
 from mycel.core.events import (
     Event,
@@ -20,18 +20,13 @@ from mycel.core.events import (
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import (
     ControlMessage,
-    Load,
-    LoadChange,
-    Offer,
-    Request,
-    Wanted,
     WorkMessage,
 )
 from mycel.node.clock import Clock
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Stream, Swarm
 from mycel.wire import codec
 
-CONTROL_MESSAGES: Final = frozenset({Request, Offer, Wanted, Load, LoadChange})
+CONTROL_MESSAGES: Final = frozenset(get_args(ControlMessage))
 HALF_SECONDS: Final = 5.0
 """A link whose second stream has not come by then is given up."""
 EARLY_FRAMES_MAX: Final = 64

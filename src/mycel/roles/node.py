@@ -65,6 +65,7 @@ async def _serve(
     of_scheduler: Program, of_worker: Program, port: int | None, end: HelperEnd
 ) -> None:
     """The worker starts when the scheduler serves, and stops first: its results are taken."""
+    of_scheduler.ends_last = True
     of_scheduler.companions.append(of_worker)
     of_worker.companions.append(of_scheduler)
     serving = asyncio.ensure_future(scheduler.serve(of_scheduler, port))

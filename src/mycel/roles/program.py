@@ -102,12 +102,16 @@ class Program:
         route_logging(self.log, "warning")
         self._fault: BaseException | None = None
         self._ended = asyncio.Event()
+        self.hurried = asyncio.Event()
+        """It was told to end for the second time: at once."""
         self.started = asyncio.Event()
         """Set when the role serves; `peer` and `addresses` are known then."""
         self.peer = ""
         self.addresses: list[str] = []
         self.companions: list[Program] = []
         """Roles in the same process: a signal ends and reloads them too."""
+        self.ends_last = False
+        """Its companions end it, when they have."""
         self.on_reload: list[Callable[[Configuration], None]] = []
         """Called with a changed configuration; see `mycel.config.reloading`."""
 
@@ -174,7 +178,14 @@ class Program:
         self.end()
 
     def end(self) -> None:
+        """Asked again, it hurries."""
+        if self._ended.is_set():
+            self.hurried.set()
         self._ended.set()
+
+    def end_by_signal(self) -> None:
+        if not self.ends_last:
+            self.end()
 
     async def start_swarm(self, listener: SwarmListener, *, gateway: bool = False) -> Libp2pSwarm:
         """Joins libp2p with this node's identity, and listens."""
@@ -212,7 +223,7 @@ class Program:
         """Returns at SIGTERM or SIGINT; raises the fault that ended the role."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._for_all, Program.end)
+            loop.add_signal_handler(number, self._for_all, Program.end_by_signal)
         loop.add_signal_handler(signal.SIGHUP, self._for_all, Program._reload)
         if self._fault is None:
             await self._ended.wait()

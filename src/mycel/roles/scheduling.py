@@ -36,7 +36,7 @@ from mycel.core.events import (
     WorkerWithdrawn,
 )
 from mycel.core.identifiers import PeerId
-from mycel.core.messages import Announcement, Dismiss, PeerRecord, Request
+from mycel.core.messages import Announcement, Close, Dismiss, PeerRecord, Request
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import SchedulerSettings
 from mycel.discovery.peerbook import PeerBook
@@ -133,10 +133,13 @@ class SchedulerNode(Member):
         )
 
     def send(self, effect: Send | SendRenewal) -> None:
-        """A request for a lease goes with the user's token: the worker decides by it."""
+        """A request goes with its user's token: the worker decides by it."""
         message = effect.message
         if type(message) is Request and self.credentials is not None:
             token = self.credentials.for_shape(message.shape)
+            self._links.send(effect.peer, msgspec.structs.replace(message, token=token))
+        elif type(message) is Close and self.credentials is not None:
+            token = self.credentials.bound(message.token)
             self._links.send(effect.peer, msgspec.structs.replace(message, token=token))
         else:
             super().send(effect)

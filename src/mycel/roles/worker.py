@@ -18,8 +18,15 @@ from mycel.drivers.helper import HelperEnd, start_helper
 from .program import Options, Program, RoleFault, run
 
 if TYPE_CHECKING:
+    from mycel.blobs.caching import Caching
+    from mycel.core.resources import Capabilities
+    from mycel.core.worker import WorkerMachine
+    from mycel.drivers import DriverContext
     from mycel.drivers.container import ContainerSettings
     from mycel.drivers.container_engine import NoEngine
+    from mycel.drivers.helper_client import Helper
+    from mycel.drivers.interface import Driver
+    from mycel.store.spool import Spool
 
     from .working import WorkerNode
 
@@ -36,47 +43,93 @@ async def serve(
     program: Program, end: HelperEnd, introduce: Callable[[WorkerNode], None] | None = None
 ) -> None:
     """`introduce` tells the node, once it has joined, of peers that are known beforehand."""
-    from blake3 import blake3
-
-    from mycel import __version__
-    from mycel.core.events import Revoked
-    from mycel.core.settings import WorkerSettings
-    from mycel.core.worker import WorkerMachine
-    from mycel.core.worker.authority import AcceptRules
-    from mycel.discovery.peerbook import PeerBook
-    from mycel.discovery.publishing import Publishing
-    from mycel.drivers import DriverContext, DriverFault, create_drivers, offered_drivers
+    from mycel.drivers import offered_drivers
     from mycel.drivers.helper_client import Helper
     from mycel.node.clock import LoopClock
     from mycel.store.spool import Spool
 
-    from .authorising import remembering
-    from .capabilities import capabilities_of, container_settings, environment_settings
-    from .filing import caching_of, files_of
+    from .attending import Attending
+    from .capabilities import capabilities_of, container_settings
+    from .filing import caching_of
     from .offering import Offering
+
+    loop, worker = asyncio.get_running_loop(), program.configuration.worker
+    # Beside the measuring of the machine: an engine takes its time to answer.
+    probing = loop.run_in_executor(None, container_settings, worker)
+    capabilities = capabilities_of(worker, program.folder.path)
+    containers = _told(await probing, program.note)
+    names = offered_drivers(worker.drivers, has_containers=containers is not None)
+    spool = Spool(program.folder.path / "spool.db")
+    machine = _machine(program, msgspec.structs.replace(capabilities, drivers=names))
+    node = _node(program, machine, spool)
+    helper = Helper(end)
+    helper.on_lost.append(
+        lambda: program.fail(RoleFault("the spawn helper has died: start the worker again"))
+    )
+    caching = caching_of(program)
+    node.blobs = caching.channels
+    context = _context(program, helper, node, containers, caching)
+    drivers = _drivers(names, context)
+    offering = Offering(drivers, node.serve, helper, context.root / "model", program.note)
+    attending = Attending(LoopClock(loop), node.runtime.post, worker.accept.hours)
+    swarm = await program.start_swarm(node)
+    try:
+        node.start(swarm, drivers)
+        attending.start()
+        offering.start(worker)
+        if introduce is not None:
+            introduce(node)
+        program.ready(swarm.peer, swarm.addresses)
+        await program.until_ended()
+        await node.wind_down(worker.drain_seconds, program.hurried)
+    finally:
+        attending.stop()
+        await _stop(node, drivers)
+        await offering.close()
+        await caching.stop()
+        await helper.close()
+        await swarm.stop()
+        spool.close()
+
+
+def _machine(program: Program, capabilities: Capabilities) -> WorkerMachine:
+    from blake3 import blake3
+
+    from mycel import __version__
+    from mycel.core.settings import WorkerSettings
+    from mycel.core.worker import WorkerMachine
+    from mycel.core.worker.authority import AcceptRules
+
+    from .authorising import remembering
+    from .capabilities import tariff_of
+
+    configuration = program.configuration
+    worker = configuration.worker
+    rules = {name: getattr(worker.accept, name) for name in AcceptRules.__struct_fields__}
+    return WorkerMachine(
+        WorkerSettings(lease_seconds=configuration.scheduler.lease_seconds),
+        capabilities,
+        name=worker.name or program.options.name or platform.node(),
+        digest=lambda value: blake3(value).digest(),
+        software_version=__version__,
+        inspect=remembering(program.owner_public, configuration.swarm.name),
+        rules=AcceptRules(**rules),
+        tariff=tariff_of(worker),
+    )
+
+
+def _node(program: Program, machine: WorkerMachine, spool: Spool) -> WorkerNode:
+    from mycel import __version__
+    from mycel.core.events import Revoked
+    from mycel.discovery.peerbook import PeerBook
+    from mycel.discovery.publishing import Publishing
+    from mycel.node.clock import LoopClock
+
     from .protocols import reserves, ways_of
     from .working import WorkerNode
 
     configuration = program.configuration
     clock = LoopClock(asyncio.get_running_loop())
-    name = configuration.worker.name or program.options.name or platform.node()
-    worker = configuration.worker
-    # Beside the measuring of the machine: an engine takes its time to answer.
-    probing = asyncio.get_running_loop().run_in_executor(None, container_settings, worker)
-    capabilities = capabilities_of(worker, program.folder.path)
-    containers = _told(await probing, program.note)
-    names = offered_drivers(worker.drivers, has_containers=containers is not None)
-    lease_seconds = configuration.scheduler.lease_seconds
-    machine = WorkerMachine(
-        WorkerSettings(lease_seconds=lease_seconds),
-        msgspec.structs.replace(capabilities, drivers=names),
-        name=name,
-        digest=lambda value: blake3(value).digest(),
-        software_version=__version__,
-        inspect=remembering(program.owner_public, configuration.swarm.name),
-        rules=AcceptRules(**msgspec.structs.asdict(configuration.worker.accept)),
-    )
-    spool = Spool(program.folder.path / "spool.db")
     node = WorkerNode(
         machine,
         clock,
@@ -87,7 +140,7 @@ async def serve(
         publishing=Publishing(
             clock,
             machine.capabilities,
-            name,
+            machine.name,
             __version__,
             configuration.swarm.discovery.shard_bits,
             program.note,
@@ -100,47 +153,55 @@ async def serve(
     )
     program.revoking.on_news.append(lambda ids: node.runtime.post(Revoked(ids)))
     node.arrival = program.arrival()
-    helper = Helper(end)
-    helper.on_lost.append(
-        lambda: program.fail(RoleFault("the spawn helper has died: start the worker again"))
-    )
-    caching = caching_of(program)
-    node.blobs = caching.channels
-    context = DriverContext(
+    return node
+
+
+def _context(
+    program: Program,
+    helper: Helper,
+    node: WorkerNode,
+    containers: ContainerSettings | None,
+    caching: Caching,
+) -> DriverContext:
+    from mycel.drivers import DriverContext
+
+    from .capabilities import environment_settings
+    from .filing import files_of
+
+    return DriverContext(
         helper=helper,
         listener=node,
         root=program.folder.path / "tasks",
         output_bytes_max=OUTPUT_BYTES_MAX,
-        environment_settings=environment_settings(worker.environments),
+        environment_settings=environment_settings(program.configuration.worker.environments),
         containers=containers,
         files=files_of(program, caching),
     )
+
+
+def _drivers(names: tuple[str, ...], context: DriverContext) -> list[Driver]:
+    from mycel.drivers import DriverFault, create_drivers
+
     try:
-        drivers = create_drivers(names, context)
+        return create_drivers(names, context)
     except DriverFault as fault:
         raise RoleFault(str(fault)) from fault
-    offering = Offering(drivers, node.serve, helper, context.root / "model", program.note)
-    swarm = await program.start_swarm(node)
-    try:
-        node.start(swarm, drivers)
-        offering.start(configuration.worker)
-        if introduce is not None:
-            introduce(node)
-        program.ready(swarm.peer, swarm.addresses)
-        await program.until_ended()
-    finally:
-        node.drain()
-        # The machine's last turn: what is not acknowledged goes to disk in it.
+
+
+async def _stop(node: WorkerNode, drivers: list[Driver]) -> None:
+    """What the drivers end goes back to its scheduler; what is not acknowledged, to disk."""
+    node.drain()
+    await _turns()
+    for driver in drivers:
+        await driver.close()
+    await _turns()
+    node.stop()
+
+
+async def _turns() -> None:
+    """So many of the loop as the machine needs to act, and its messages to leave."""
+    for _ in range(4):
         await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        node.stop()
-        for driver in drivers:
-            await driver.close()
-        await offering.close()
-        await caching.stop()
-        await helper.close()
-        await swarm.stop()
-        spool.close()
 
 
 def _told(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -10,6 +11,7 @@ from mycel.core.effects import (
     CloseLane,
     Dial,
     Effect,
+    Emptied,
     Hangup,
     KillRuns,
     Note,
@@ -31,12 +33,14 @@ from mycel.core.events import (
     RunsWithdrawn,
     RunsWrote,
     Serving,
+    Shut,
     SpoolLoaded,
 )
 from mycel.core.identifiers import AttemptId, JobNumber, LaneId, PeerId
 from mycel.core.messages import Outcome, PeerRecord, Text
 from mycel.core.resources import ServedModel
 from mycel.core.worker import WorkerMachine
+from mycel.core.worker.closing import STOP
 from mycel.discovery.peerbook import PeerBook
 from mycel.discovery.publishing import Publishing
 from mycel.discovery.ways import Ways
@@ -112,6 +116,7 @@ class WorkerNode(Member):
             CloseLane: lambda effect: self._close_lane(effect),
             SpoolOutcomes: self._keep,
             UnspoolOutcomes: self._drop,
+            Emptied: lambda _: self._emptied.set(),
         }
         self.runtime = Runtime(machine, clock, None, perform, failed)
         revoking = revoking or Revoking(swarm_name, note)
@@ -125,6 +130,7 @@ class WorkerNode(Member):
         self._drivers: dict[str, Driver] = {}
         self._known: dict[PeerId, Known] = {}
         self._allowance = Allowance()
+        self._emptied = asyncio.Event()
 
     def start(self, swarm: Swarm, drivers: list[Driver]) -> None:
         self._drivers = {driver.name: driver for driver in drivers}
@@ -140,9 +146,21 @@ class WorkerNode(Member):
         if self._ways.dht:
             self._publishing.start(swarm, boot)
 
+    async def wind_down(self, grace_seconds: float, hurried: asyncio.Event) -> None:
+        """Takes no new work, and lets what runs finish; what does not within the grace is
+        handed back. Ends at once when it is hurried."""
+        self._publishing.stop()
+        self.runtime.post(Shut(STOP, "it is about to stop", grace_seconds))
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._emptied, hurried)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
     def drain(self) -> None:
-        """Results that nobody has acknowledged go to disk; nothing more is granted, and nobody
-        is to find this worker."""
+        """Results that nobody has acknowledged go to disk; nothing more is granted, and what
+        the drivers end from now on is handed back."""
         self._publishing.stop()
         self.runtime.post(Drain())
 

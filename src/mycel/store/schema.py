@@ -22,7 +22,7 @@ from typing import Final
 
 from .database import Format
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 APPLICATION_ID: Final = 0x4D59434A  # "MYCJ"
 
 _GROUPS: Final = """
@@ -126,7 +126,9 @@ CREATE TABLE results (
     stderr BLOB NOT NULL,
     started_at REAL,
     ended_at REAL NOT NULL,
-    value_size INTEGER NOT NULL DEFAULT 0
+    value_size INTEGER NOT NULL DEFAULT 0,
+    cost REAL NOT NULL DEFAULT 0,
+    progress BLOB NOT NULL DEFAULT x''
 );
 CREATE UNIQUE INDEX results_by_task ON results (job, task_index);
 CREATE INDEX results_by_job ON results (job);
@@ -146,6 +148,7 @@ CREATE TABLE ended_attempts (
     started_at REAL,
     ended_at REAL NOT NULL,
     cause TEXT NOT NULL DEFAULT '',
+    cost REAL NOT NULL DEFAULT 0,
     PRIMARY KEY (job, task_index, attempt)
 ) WITHOUT ROWID;
 
@@ -178,10 +181,16 @@ ALTER TABLE results ADD COLUMN value_size INTEGER NOT NULL DEFAULT 0;
 {_IN_FILES}
 """
 
+_FROM_5: Final = """
+ALTER TABLE results ADD COLUMN cost REAL NOT NULL DEFAULT 0;
+ALTER TABLE results ADD COLUMN progress BLOB NOT NULL DEFAULT x'';
+ALTER TABLE ended_attempts ADD COLUMN cost REAL NOT NULL DEFAULT 0
+"""
+
 JOURNAL_FORMAT: Final = Format(
     what="a scheduler's journal",
     application_id=APPLICATION_ID,
     version=SCHEMA_VERSION,
     script=f"{_SCRIPT};{_GROUPS};{_WORKERS};{_IN_FILES};{_PROFILES}",
-    migrations=(_FROM_1, _FROM_2, _FROM_3, _PROFILES),
+    migrations=(_FROM_1, _FROM_2, _FROM_3, _PROFILES, _FROM_5),
 )

@@ -41,6 +41,7 @@ from .views import job_view
 
 ACKNOWLEDGED_AT_ONCE: Final = 500
 
+FORGOTTEN: Final = "the worker does not have it any more"
 UNHEARD: Final = ("lost", "cancelled")
 """Ends of which no worker has told anything."""
 
@@ -175,6 +176,7 @@ class Attempts:
         delay = delay_seconds(settings, counted, 2.0 * state.random() - 1.0)
         specification = attempt.block.group.specification
         reason, error = "", outcome.error
+        cost = self._cost(attempt, outcome)
         if is_poison(settings, causes):
             reason = "poison"
             error += (
@@ -184,7 +186,7 @@ class Attempts:
         elif not is_retried(settings, specification.retry, cause, counted):
             if counted > 1:
                 error += f"; it was tried {counted} times"
-        elif self._is_too_dear(attempt, counted):
+        elif self._is_too_dear(attempt, cost):
             reason = "max_cost"
             error += f"; another try could cost more than {specification.max_cost:g} in all"
         elif state.is_past_deadline(specification, now + delay):
@@ -192,17 +194,19 @@ class Attempts:
             error += "; its deadline comes before the next try"
         else:
             self._remove(attempt, step, TaskStep.RETRY, now)
-            self._journal_end(attempt, cause, outcome.exit_code, outcome.error, now)
+            self._journal_end(attempt, cause, outcome.exit_code, outcome.error, now, cost)
             self._back_off(attempt, delay, outcome.error or cause.value, now)
             return
         self._remove(attempt, step, TaskStep.FAIL, now)
         final = msgspec.structs.replace(outcome, error=error)
         self._end_task(attempt, final, TaskState.FAILED, now, reason)
 
-    def give_back(self, attempt: Attempt, now: float) -> None:
-        """It was never started: it does not count, and the task waits again at once."""
+    def give_back(self, attempt: Attempt, now: float, reason: str = "") -> None:
+        """It was never started, or its worker has stopped it for a reason of its own: it does
+        not count, and the task waits again at once."""
         if attempt.state is not AttemptState.ASSIGNED:
-            self.lose(attempt, False, "the worker does not have it any more", now)
+            reason = f"its worker handed it back: {reason}" if reason else FORGOTTEN
+            self.lose(attempt, False, reason, now)
             return
         self._remove(attempt, AttemptStep.RETURN, TaskStep.GIVE_BACK, now)
         self._requeue(attempt, now)
@@ -223,11 +227,29 @@ class Attempts:
         self._tell_delay(attempt, reason, 0.0, now)
         self._requeue(attempt, now)
 
-    @staticmethod
-    def _is_too_dear(attempt: Attempt, counted: int) -> bool:
-        """`max_cost` is for all attempts of a task together, taken at the last one's price."""
+    def _is_too_dear(self, attempt: Attempt, cost: float) -> bool:
+        """`max_cost` is for all attempts of a task together. Those that cost nothing, because
+        their worker is to blame, count as its price all the same: it may see that otherwise."""
         most = attempt.block.group.specification.max_cost
-        return most is not None and (counted + 1) * attempt.worker.capabilities.price > most
+        if most is None:
+            return False
+        price = attempt.worker.capabilities.price
+        history = self._state.histories.get(attempt.key, ())
+        spent = sum(max(price, ended.cost) for ended in history if ended.counts)
+        return spent + 2.0 * max(price, cost) > most
+
+    def _spent(self, attempt: Attempt) -> float:
+        """What the earlier attempts of its task have cost."""
+        if not self._state.histories:
+            return 0.0
+        return sum(ended.cost for ended in self._state.histories.get(attempt.key, ()))
+
+    @staticmethod
+    def _cost(attempt: Attempt, outcome: Outcome) -> float:
+        """Nothing, where the worker is to blame, or nobody knows what it did."""
+        if attempt.lease is None or outcome.driver_fault or outcome.state in UNHEARD:
+            return 0.0
+        return attempt.lease.cost(outcome.ended_at - outcome.started_at)
 
     def supersede(self, attempt: Attempt, now: float) -> None:
         """A higher attempt of the same task lives: this one is killed and forgotten."""
@@ -323,6 +345,7 @@ class Attempts:
             self._unix(attempt.started_at),
             self._state.unix(now),
             outcome.value_size,
+            self._spent(attempt) + self._cost(attempt, outcome),
         )
         attempt.job.file_bytes += outcome.value_size
         if attempt.was_long or attempt.key in self._state.histories:
@@ -410,6 +433,7 @@ class Attempts:
         exit_code: int | None,
         error: str,
         now: float,
+        cost: float = 0.0,
     ) -> None:
         """Without a cause it does not count."""
         ended = AttemptEnded(
@@ -426,6 +450,7 @@ class Attempts:
             started_at=self._unix(attempt.started_at),
             ended_at=self._state.unix(now),
             cause="" if cause is None else cause.value,
+            cost=cost,
         )
         self._state.record(ended)
         self._state.histories.setdefault(attempt.key, []).append(ended)

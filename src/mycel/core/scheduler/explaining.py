@@ -195,7 +195,8 @@ class Explaining:
         if worker.state in _WAITING:
             return _WAITING[worker.state]
         if not worker.accepting:
-            return "it takes no new work"
+            why = f": {worker.closed_for}" if worker.closed_for else ""
+            return f"it takes no new work{why}"
         room = has_room(reserved(shape), worker.capabilities, worker.free)
         refusal = worker.refusals.get(shape)
         if refusal and room:

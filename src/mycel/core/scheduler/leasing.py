@@ -86,7 +86,8 @@ class Leasing:
         queue.asked |= 1 << member.slot
         state.pool.ask(member, request, queue.shape, slots)
         state.timers.set(("request", request), now + state.settings.request_seconds)
-        state.send(worker.peer, Request(request, queue.shape, slots))
+        usual = queue.usual.seconds or 0.0
+        state.send(worker.peer, Request(request, queue.shape, slots, expected_seconds=usual))
 
     def forget_request(self, request: RequestId) -> Asked | None:
         asked = self._state.asked.pop(request, None)
@@ -132,6 +133,7 @@ class Leasing:
             now,
             arrived_at + state.settings.lease_seconds,
         )
+        lease.floor, lease.rate = offer.floor, offer.rate
         worker.leases[lease.id] = asked.queue.leases[lease.key] = lease
         asked.queue.held_slots += lease.slots
         assert worker.member is not None

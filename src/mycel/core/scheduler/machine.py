@@ -30,6 +30,7 @@ from .attempts import Attempts
 from .calling import Calling
 from .clients import Clients
 from .deadlines import Deadlines
+from .draining import Draining
 from .explaining import Explaining
 from .fetching import Fetches
 from .leasing import Leasing
@@ -97,6 +98,7 @@ class Scheduler:
             self._deadlines,
         )
         self._retention = Retention(self.state)
+        self._draining = Draining(self.state, self._roster, self._leasing, self._views)
         self._handlers = self._event_table()
         self._messages = self._message_table()
         self._timers = self._timer_table()
@@ -129,6 +131,7 @@ class Scheduler:
             events.WaitTask: clients.wait_task,
             events.WaitJob: clients.wait_job,
             events.Forget: clients.forget,
+            events.CloseWorker: self._draining.asked,
             events.Listen: self._listen,
             events.ReadTask: views.read_task,
             events.ReadJob: views.read_job,
@@ -154,6 +157,7 @@ class Scheduler:
             messages.Wanted: self._wanted,
             messages.Load: self._load,
             messages.LoadChange: self._load_changed,
+            messages.Closed: self._draining.answered,
         }
 
     def _timer_table(self) -> dict[str, Callable[[object, float], None]]:
@@ -173,6 +177,7 @@ class Scheduler:
             "prune": self._retention.prune,
             "health": self._measuring.save,
             "deadline": self._deadlines.due,
+            "close": self._draining.late,
         }
 
     @property
@@ -401,7 +406,7 @@ class Scheduler:
         self, worker: Worker, message: messages.Returned, arrived_at: float, now: float
     ) -> None:
         self._attempts.windows(worker, message.windows)
-        self._give_back(worker, message.attempts, now)
+        self._give_back(worker, message.attempts, now, message.reason)
 
     def _accepted(
         self, worker: Worker, message: messages.Accepted, arrived_at: float, now: float
@@ -417,11 +422,13 @@ class Scheduler:
         numbers = range(message.first, message.first + message.count)
         self._give_back(worker, [AttemptId(number) for number in numbers], now)
 
-    def _give_back(self, worker: Worker, attempts: list[AttemptId], now: float) -> None:
+    def _give_back(
+        self, worker: Worker, attempts: list[AttemptId], now: float, reason: str = ""
+    ) -> None:
         for attempt_id in attempts:
             attempt = worker.attempts.get(attempt_id)
             if attempt is not None:
-                self._attempts.give_back(attempt, now)
+                self._attempts.give_back(attempt, now, reason)
 
     def _lease_over(
         self, worker: Worker, message: messages.LeaseOver, arrived_at: float, now: float
@@ -444,11 +451,12 @@ class Scheduler:
         self, worker: Worker, message: messages.LoadChange, arrived_at: float, now: float
     ) -> None:
         free = message.applied_to(worker.free)
-        self._load(worker, messages.Load(free, message.running, message.accepting), arrived_at, now)
+        load = messages.Load(free, message.running, message.accepting, message.closed_for)
+        self._load(worker, load, arrived_at, now)
 
     def _load(self, worker: Worker, message: messages.Load, arrived_at: float, now: float) -> None:
         opened = message.accepting and not worker.accepting
-        worker.accepting = message.accepting
+        worker.accepting, worker.closed_for = message.accepting, message.closed_for
         worker.facts["load"] = ("link", arrived_at)
         gained = self._roster.reported(worker, message.free, message.running)
         self._roster.stands(worker)

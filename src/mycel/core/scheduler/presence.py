@@ -88,7 +88,7 @@ class Presence:
         worker.free = register.free
         worker.addresses = register.addresses
         worker.software_version = register.software_version
-        worker.accepting = True
+        worker.accepting, worker.closed_for = not register.closed_for, register.closed_for
         worker.facts["capabilities"] = worker.facts["load"] = ("registered", now)
 
     def described(self, worker: Worker, message: Described, arrived_at: float, now: float) -> None:
@@ -114,6 +114,7 @@ class Presence:
                 self._leasing.over(lease, "its worker does not know it any more")
             else:
                 self._leasing.confirm(lease, held.slots, held.window, arrived_at)
+                lease.floor, lease.rate = held.floor, held.rate
         return list(listed)
 
     def _settle_attempts(

@@ -14,6 +14,7 @@ from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
 from mycel.core.jobs import Block, Job, TaskKey
 from mycel.core.matching import Member, Pool
 from mycel.core.messages import Outcome, Wanted
+from mycel.core.pricing import cost
 from mycel.core.queue import ShapeQueue, share_of
 from mycel.core.resources import Capabilities, Free
 from mycel.core.states import (
@@ -132,6 +133,9 @@ class Lease:
         self.outstanding = 0
         self.target_slots = slots
         """While it yields: what is to be left."""
+        self.floor = 0.0
+        self.rate = 0.0
+        """What its tasks cost at least, and what an hour of one costs."""
         self.wanted: Wanted | None = None
         self.unaccepted: deque[tuple[AttemptId, int, float]] = deque()
         """(first, count, sent at) of assignments that nobody has confirmed yet."""
@@ -143,6 +147,10 @@ class Lease:
     @property
     def is_over(self) -> bool:
         return self.state is LeaseState.OVER
+
+    def cost(self, seconds: float) -> float:
+        """Of an attempt that took so long."""
+        return cost(self.floor, self.rate, seconds) if self.floor or self.rate else 0.0
 
     def step(self, step: LeaseStep) -> None:
         self.state = LEASE[self.state, step]
@@ -184,6 +192,8 @@ class Worker:
         self.capabilities = Capabilities()
         self.free = Free()
         self.accepting = True
+        self.closed_for = ""
+        """Why it is not accepting."""
         self.addresses: tuple[str, ...] = ()
         self.software_version = ""
         self.rtt_seconds: float | None = None

@@ -114,7 +114,7 @@ class Views:
 
     def read_workers(self, event: ReadWorkers, now: float) -> None:
         known = self._state.workers.values()
-        views = [self._worker_view(one) for one in known if one.state is not WorkerState.EXPECTED]
+        views = [self.worker(one) for one in known if one.state is not WorkerState.EXPECTED]
         views += [self._known_view(one) for one in self._state.known]
         self._state.reply(event.request, views)
 
@@ -193,7 +193,7 @@ class Views:
 
     # Workers and figures
 
-    def _worker_view(self, worker: Worker) -> WorkerView:
+    def worker(self, worker: Worker) -> WorkerView:
         heard = worker.last_heard
         return WorkerView(
             peer=worker.peer,
@@ -217,6 +217,7 @@ class Views:
                 for fact, (source, at) in worker.facts.items()
             ),
             idle_models=_idle_models(worker),
+            closed_for=worker.closed_for,
         )
 
     def _known_view(self, known: KnownWorker) -> WorkerView:

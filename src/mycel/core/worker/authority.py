@@ -16,7 +16,7 @@ import msgspec
 from mycel.core.events import Revoked, WallClock
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import Request
-from mycel.core.rights import TOLERANCE_SECONDS, Inspect, Rights
+from mycel.core.rights import ADMIN, TOLERANCE_SECONDS, Inspect, Rights
 from mycel.core.states import GrantStep
 from mycel.core.work import Shape
 
@@ -86,6 +86,19 @@ class Authority:
             return "its token is not bound to the scheduler that sent it"
         objection = self._lapse(rights, now) or rights.objection(request.shape)
         return objection or self._rules.objection(request.shape, rights.signer) or rights
+
+    def objection_to_admin(self, peer: PeerId, token: bytes, now: float) -> str | None:
+        """Why whoever holds this token may not say what this worker does."""
+        if self._inspect is None:
+            return None
+        rights = self._inspect(token, peer) if token else "it asks for a token, and got none"
+        if isinstance(rights, str):
+            return rights
+        if not rights.is_bound:
+            return "its token is not bound to the scheduler that sent it"
+        if ADMIN not in rights.actions:
+            return f"its token does not allow to {ADMIN}"
+        return self._lapse(rights, now)
 
     def stands_on(self, grant: Grant, rights: Rights, now: float) -> None:
         grant.rights = rights

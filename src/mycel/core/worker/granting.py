@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mycel.core.identifiers import LaneId, LeaseId, PeerId, fenced
 from mycel.core.matching import obstacle, slots_that_fit
 from mycel.core.messages import Offer, Request, Wanted, load_change
+from mycel.core.pricing import cost, hourly_rate, share_taken
 from mycel.core.resources import SLOTS_MAX
 from mycel.core.rights import Rights
 from mycel.core.work import reserved
@@ -33,8 +34,8 @@ class Granting:
 
     def requested(self, peer: PeerId, request: Request, now: float) -> None:
         machine = self._machine
-        if machine.draining:
-            self._refuse(peer, request, "it is stopping")
+        if machine.closing.reason:
+            self._refuse(peer, request, machine.closing.reason)
             return
         reason = obstacle(request.shape, machine.capabilities)
         if reason is not None:
@@ -69,6 +70,11 @@ class Granting:
             due = min(one.answer_by for one in self._open)
             self._machine.watch("collect", None, due)
 
+    def refuse_all(self, reason: str) -> None:
+        refused, self._open = self._open, []
+        for one in refused:
+            self._refuse(one.scheduler, one.request, reason)
+
     def forget(self, peer: PeerId) -> None:
         self._open = [one for one in self._open if one.scheduler != peer]
 
@@ -90,6 +96,8 @@ class Granting:
         lease = LeaseId(fenced(machine.boot, self._leases))
         ends_at = now + machine.settings.lease_seconds
         grant = Grant(lease, peer, request.shape, lanes, ends_at)
+        taken = share_taken(machine.ledger.total, machine.ledger.free)
+        grant.rate = hourly_rate(machine.tariff, reserved(request.shape), taken)
         machine.grants[lease] = grant
         machine.watch("grant", lease, ends_at)
         machine.authority.stands_on(grant, rights, now)
@@ -101,11 +109,13 @@ class Granting:
                 request.request,
                 True,
                 lease=lease,
-                cost=machine.capabilities.price,
+                cost=cost(machine.tariff.floor, grant.rate, request.expected_seconds),
                 slots=len(lanes),
                 window=window,
                 clock=now,
                 capacity=self._capacity(request),
+                floor=machine.tariff.floor,
+                rate=grant.rate,
             ),
         )
         return True
@@ -113,8 +123,8 @@ class Granting:
     def _refuse(
         self, peer: PeerId, request: Request, reason: str, eta_seconds: float = 0.0
     ) -> None:
-        cost = self._machine.capabilities.price
-        self._machine.send(peer, Offer(request.request, False, reason, eta_seconds, cost))
+        floor = self._machine.tariff.floor
+        self._machine.send(peer, Offer(request.request, False, reason, eta_seconds, floor))
 
     def _capacity(self, request: Request) -> int:
         machine = self._machine
@@ -139,13 +149,13 @@ class Granting:
         moments together."""
         machine = self._machine
         due = self._told_at + machine.settings.tell_seconds
-        if now < due and not machine.draining:
+        if now < due and not machine.closing.is_stopping:
             machine.watch("tell", None, due)
             return
         self._told_at = now
-        free, accepting = machine.ledger.free, not machine.draining
+        free, closed_for = machine.ledger.free, machine.closing.reason
         for record in machine.schedulers.values():
             if record.is_up and record.told is not None:
-                change = load_change(record.told, free, len(machine.held), accepting)
+                change = load_change(record.told, free, len(machine.held), closed_for)
                 record.told = free
                 machine.send(record.peer, change)

@@ -20,6 +20,7 @@ from mycel.core.effects import Effect, Part, Send
 from mycel.core.events import Event
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId
 from mycel.core.messages import ControlMessage, WorkMessage
+from mycel.core.pricing import Tariff
 from mycel.core.resources import Capabilities, Ledger
 from mycel.core.rights import Inspect
 from mycel.core.serving import with_served
@@ -28,6 +29,8 @@ from mycel.core.states import GrantStep
 from mycel.core.timers import Timers
 
 from .authority import NO_RULES, TIMER, AcceptRules, Authority
+from .closing import STOP, Closing
+from .closing import TIMER as HAND_BACK
 from .granting import Granting
 from .grants import Grants
 from .outcomes import Outcomes
@@ -48,17 +51,18 @@ class WorkerMachine:
         software_version: str = "",
         inspect: Inspect | None = None,
         rules: AcceptRules = NO_RULES,
+        tariff: Tariff | None = None,
     ) -> None:
         self.settings: Final = settings
         self.capabilities = capabilities
         self.name: Final = name
+        self.tariff: Final = tariff or Tariff(floor=capabilities.price)
         self.ledger: Final = Ledger(capabilities)
         self.addresses: tuple[str, ...] = ()
         self.schedulers: dict[PeerId, SchedulerRecord] = {}
         self.grants: dict[LeaseId, Grant] = {}
         self.held: dict[AttemptId, Held] = {}
         """By this worker's own run number, which is what drivers know an attempt by."""
-        self.draining = False
         self.boot = 0
         self._software_version = software_version
         self._timers: Timers[tuple[str, object]] = Timers()
@@ -67,6 +71,7 @@ class WorkerMachine:
         self._granted = Grants(self)
         self.authority = Authority(self, self._granted, inspect, rules)
         self._outcomes = Outcomes(self)
+        self.closing = Closing(self, self._granted)
         self._running = Running(self, self._granted, self._outcomes, digest)
         self._handlers: dict[type[Event], Callable[..., None]] = {
             events.SpoolLoaded: self._spool_loaded,
@@ -82,6 +87,8 @@ class WorkerMachine:
             events.RunsWithdrawn: self._running.runs_withdrawn,
             events.Reachable: self._reachable,
             events.Serving: self._serving,
+            events.Shut: self.closing.shut,
+            events.Reopen: self.closing.reopen,
             events.Drain: self._drain,
             events.WallClock: self.authority.wall_clock,
             events.Revoked: self.authority.revoked,
@@ -97,6 +104,7 @@ class WorkerMachine:
             messages.Renew: self._granted.renew,
             messages.Release: self._granted.release,
             messages.Request: self.granting.requested,
+            messages.Close: self.closing.asked,
         }
 
     @property
@@ -161,7 +169,9 @@ class WorkerMachine:
         self.granting.changed = True
 
     def _drain(self, event: events.Drain, now: float) -> None:
-        self.draining = True
+        self.closing.shut(events.Shut(STOP, "it stops"), now)
+        for held in self.held.values():
+            held.handed_back = True  # the drivers are about to end all that runs
         for record in self.schedulers.values():
             self._outcomes.keep(record, record.outcomes.values())
 
@@ -177,6 +187,8 @@ class WorkerMachine:
                 grant = self.grants.get(key)  # type: ignore[call-overload]
                 if grant is not None:
                     self.authority.check(grant, now)
+            elif kind == HAND_BACK:
+                self.closing.due(now)
             elif kind == "confirm":
                 self._running.confirm()
             elif kind == "spool":
@@ -197,7 +209,9 @@ class WorkerMachine:
         record.is_up = True
         mine = [grant for grant in self.grants.values() if grant.scheduler == event.peer]
         leases = [
-            messages.HeldLease(one.id, one.shape, one.slots, one.window(self.settings))
+            messages.HeldLease(
+                one.id, one.shape, one.slots, one.window(self.settings), self.tariff.floor, one.rate
+            )
             for one in mine
             if one.is_open
         ]
@@ -231,6 +245,7 @@ class WorkerMachine:
             outcomes=parts[0] if parts else [],
             software_version=self._software_version,
             heard_by=event.heard_by,
+            closed_for=self.closing.reason,
         )
         record.told = register.free
         self.send(event.peer, register)

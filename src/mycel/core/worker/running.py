@@ -38,8 +38,8 @@ class Running:
         first = message.bundles[0].first
         count = sum(len(bundle.indices) for bundle in message.bundles)
         grant = self._granted.of(peer, message.lease)
-        if grant is None or not grant.is_open or self._machine.draining:
-            reason = "the worker is stopping" if self._machine.draining else "the lease has ended"
+        if grant is None or not grant.is_open:
+            reason = self._machine.closing.reason or "the lease has ended"
             self._machine.send(peer, messages.Refused(first, count, message.lease, reason))
             return
         for bundle in message.bundles:
@@ -189,6 +189,7 @@ class Running:
 
     def runs_finished(self, event: events.RunsFinished, now: float) -> None:
         finished: dict[PeerId, list[Outcome]] = {}
+        handed_back: dict[PeerId, list[AttemptId]] = {}
         grants: dict[LeaseId, Grant] = {}
         was_load = False
         for bare in event.outcomes:
@@ -201,6 +202,9 @@ class Running:
             grants[grant.id] = grant
             self._leave_lane(held)
             if held.killed:
+                continue
+            if held.handed_back and bare.state == "cancelled":
+                handed_back.setdefault(grant.scheduler, []).append(held.id)
                 continue
             grant.measure(max(0.0, bare.ended_at - bare.started_at))
             outcome = self._outcome(held, bare)
@@ -218,6 +222,9 @@ class Running:
                 self._machine.watch("spool", None, now + self._machine.settings.spool_after_seconds)
             else:
                 self._outcomes.keep(record, (record.outcomes[one.attempt] for one in outcomes))
+        for peer, attempts in handed_back.items():
+            reason = self._machine.closing.reason or "its worker has stopped it"
+            self._machine.send(peer, messages.Returned(attempts, [], reason))
         if was_load:
             self._machine.granting.tell_load(now)
         self._after(grants.values())
@@ -303,3 +310,4 @@ class Running:
                 self._feed(grant)
             else:
                 self._granted.close_idle_lanes(grant)
+        self._machine.closing.look()

@@ -20,6 +20,7 @@ class Held:
     __slots__ = (
         "arguments",
         "grant",
+        "handed_back",
         "id",
         "index",
         "job",
@@ -57,6 +58,8 @@ class Held:
         self.lane: Lane | None = None
         self.started_at: float | None = None
         self.killed = False
+        self.handed_back = False
+        """It was stopped for this worker's sake, and goes back to its scheduler."""
 
 
 class Lane:
@@ -90,6 +93,8 @@ class Grant:
         self.rights = Rights()
         """What it was granted on."""
         self.mean_seconds: float | None = None
+        self.rate = 0.0
+        """What an hour of one of its tasks costs."""
 
     @property
     def slots(self) -> int:
