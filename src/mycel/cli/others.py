@@ -10,9 +10,9 @@ def bench(given: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="mycel bench", description="Measure a swarm.")
     parser.add_argument(
         "suite",
-        choices=["quick", "matching", "swarm", "blobs"],
-        help="a whole swarm with tasks, decisions alone, hundreds of nodes without tasks, or a "
-        "file between two nodes",
+        choices=["quick", "drivers", "matching", "swarm", "blobs"],
+        help="a whole swarm with tasks, drivers alone, decisions alone, hundreds of nodes without "
+        "tasks, or a file between two nodes",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     options, rest = parser.parse_known_args(given)
