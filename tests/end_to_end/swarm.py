@@ -99,6 +99,9 @@ class Swarm:
         self.home = home
         self.environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
         self.environment.pop("MYCEL_HOME", None)
+        # Most tests watch their tasks from outside, by files and process ids; in the sandbox
+        # there are none to be seen, and `test_sandbox` has its own settings.
+        self.environment.setdefault("MYCEL_WORKER__SANDBOX", "off")
         self.api = ""
         self.token = ""
         self.pids: dict[str, int] = {}

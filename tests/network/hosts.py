@@ -103,7 +103,7 @@ class Host:
                 stderr=sink,
                 pass_fds=[theirs],
                 cwd=self.home.path,
-                env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+                env={**os.environ, "PYTHONPATH": str(REPOSITORY), "MYCEL_WORKER__SANDBOX": "off"},
                 start_new_session=True,
             )
         os.close(theirs)

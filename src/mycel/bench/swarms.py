@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,8 +26,10 @@ def start(home: Path, *options: str) -> Running:
     command = [sys.executable, "-m", "mycel", "up", "--home", str(home), "--detach", "--json"]
     # In a session of its own, out of Ctrl-C's reach, and waited for even when we are
     # interrupted: `mycel down` finds only roles that have come up.
+    # Without the sandbox, whose price would hide that of everything else.
+    environment = {"MYCEL_WORKER__SANDBOX": "off", **os.environ}
     starting = subprocess.Popen(
-        [*command, *options], stdout=subprocess.PIPE, start_new_session=True
+        [*command, *options], stdout=subprocess.PIPE, start_new_session=True, env=environment
     )
     assert starting.stdout is not None
     try:

@@ -222,6 +222,23 @@ class SchedulerFiles(_Section, frozen=True):
     """So long an upload waits for a job that needs it."""
 
 
+class TaskLimits(_Section, frozen=True):
+    """Of each task; what a task names of its own (`min_memory`, `disk`) counts where it is less."""
+
+    memory: ByteSize | None = None
+    """Unset: as much as the worker has, for all of its tasks together."""
+    processes: Positive | None = None
+    """Threads count too. Unset: 4096 in the sandbox."""
+    file_size: ByteSize | None = None
+    """Of a single file."""
+    disk: ByteSize | None = None
+    """In its working folder."""
+    temporary: ByteSize = ByteSize(1_000_000_000)
+    """In /tmp and in /dev/shm, which are memory, of a task in the sandbox."""
+    wall_time: Duration | None = None
+    """Seconds; a task's own `timeout` counts where it is less."""
+
+
 class Worker(_Section, frozen=True):
     """What is unset is measured."""
 
@@ -246,6 +263,13 @@ class Worker(_Section, frozen=True):
     shared_paths: tuple[str, ...] = ()
     """Folders of shared file systems that tasks may name instead of bringing files along."""
     files: WorkerFiles = WorkerFiles()
+    sandbox: Literal["auto", "required", "off"] = "auto"
+    """`auto`: where bubblewrap works; `required`: the worker does not start without it."""
+    allow_network: bool = False
+    """Whether tasks in the sandbox that ask for the network get it."""
+    readable_paths: tuple[str, ...] = ()
+    """What tasks in the sandbox can read beside the system and their working folder."""
+    limits: TaskLimits = TaskLimits()
     drivers: tuple[DriverName, ...] | None = None
     """How it runs tasks. Unset: in all ways that work here, those of other packages too."""
     drain_seconds: Amount = 30.0

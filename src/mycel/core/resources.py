@@ -109,6 +109,14 @@ def millis(amount: float) -> int:
     return round(amount * 1000)
 
 
+def size(amount: int) -> str:
+    """Bytes, for people."""
+    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if amount >= factor:
+            return f"{amount / factor:.3g} {unit}"
+    return f"{amount} bytes"
+
+
 class Ledger:
     """Owns a worker's resources: what is booked never exceeds what there is."""
 

@@ -28,13 +28,13 @@ class Limits:
 def limits(root: Path = ROOT, membership: Path = MEMBERSHIP) -> Limits:
     cores: list[float] = []
     memory: list[int] = []
-    for controllers, path in _groups(membership):
+    for controllers, path in groups(membership):
         if not controllers:  # version 2: all controllers in one tree
-            for folder in _upwards(root, path):
+            for folder in upwards(root, path):
                 cores += _cores_v2(folder / "cpu.max")
                 memory += _number(folder / "memory.max")
         for controller in controllers:
-            for folder in _upwards(root / controller, path):
+            for folder in upwards(root / controller, path):
                 if controller == "cpu":
                     cores += _cores_v1(folder)
                 elif controller == "memory":
@@ -42,7 +42,7 @@ def limits(root: Path = ROOT, membership: Path = MEMBERSHIP) -> Limits:
     return Limits(min(cores, default=None), min(memory, default=None))
 
 
-def _groups(membership: Path) -> Iterator[tuple[list[str], str]]:
+def groups(membership: Path) -> Iterator[tuple[list[str], str]]:
     for line in _read(membership).splitlines():
         _, _, rest = line.partition(":")
         controllers, found, path = rest.partition(":")
@@ -50,7 +50,7 @@ def _groups(membership: Path) -> Iterator[tuple[list[str], str]]:
             yield [name for name in controllers.split(",") if name], path
 
 
-def _upwards(root: Path, path: str) -> Iterator[Path]:
+def upwards(root: Path, path: str) -> Iterator[Path]:
     """The group's own folder and all above it. Inside a container its path may not exist:
     then the root is the group."""
     folder = root / path.lstrip("/")

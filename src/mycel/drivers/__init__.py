@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from .devices import Holding
 from .interface import GRACE_SECONDS, OUTPUT_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class DriverContext(msgspec.Struct, frozen=True, kw_only=True):
     """`create_drivers` sets this: they share it."""
     files: Files | None = None
     """Who sees to the files of tasks; without it tasks have none."""
+    holding: Holding = Holding()
+    """What holds the tasks of drivers that have no walls of their own."""
 
 
 class DriverFault(Exception):
@@ -92,6 +95,7 @@ def _python(context: DriverContext) -> Driver:
             inner.root / "python",
             grace_seconds=inner.grace_seconds,
             limits=PoolLimits(output_bytes_max=inner.output_bytes_max),
+            holding=inner.holding,
         ),
     )
 

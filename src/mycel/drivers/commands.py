@@ -36,6 +36,7 @@ from .helper_messages import (
 from .interface import Finished, Run
 from .interpreter_records import clock
 from .leftovers import kill_abandoned, remove_leftovers
+from .sandbox.holding import Hold
 
 if TYPE_CHECKING:
     from . import DriverContext
@@ -50,6 +51,9 @@ Prepared = tuple[Work, tuple[str, ...]]
 
 class CommandDriver:
     name: str
+    is_held = False
+    """Whether its commands run in the worker's sandbox and within its limits; a driver that has
+    walls of its own says no."""
 
     def __init__(
         self, context: DriverContext, *, environment: dict[str, str] | None = None
@@ -57,6 +61,7 @@ class CommandDriver:
         self._helper = helper = context.helper
         self._listener = context.listener
         self._grace_seconds = context.grace_seconds
+        self._holding = context.holding
         self._loop = asyncio.get_running_loop()
         self._outstanding: set[AttemptId] = set()
         self._refused: list[Finished] = []
@@ -88,13 +93,14 @@ class CommandDriver:
         if self._helper.lost:
             self._refuse([_lost(run.attempt) for run in runs])
             return
-        ready = [one for one in map(self._prepare, runs) if one is not None]
-        for (work, job_id), alike in itertools.groupby(ready, lambda one: one[:2]):
-            prepared = [run for _, _, run in alike]
+        ready = [one for run in runs if (one := self._prepare(lane, run)) is not None]
+        for (work, job_id, hold), alike in itertools.groupby(ready, lambda one: one[:3]):
+            prepared = [run for *_, run in alike]
+            timeout_seconds = self._holding.timeout(work.timeout_seconds)
             self._outstanding.update(AttemptId(run.attempt) for run in prepared)
             self._none_left.clear()
             self._helper.post(
-                RunProcesses(lane, job_id, work.command, work.env, work.timeout_seconds, prepared)
+                RunProcesses(lane, job_id, work.command, work.env, timeout_seconds, prepared, hold)
             )
 
     def withdraw(self, attempts: list[AttemptId]) -> None:
@@ -104,6 +110,7 @@ class CommandDriver:
         self._post_for(attempts, lambda known: self._helper.post(Kill(known, self._grace_seconds)))
 
     def close_lane(self, lane: LaneId) -> None:
+        self._holding.cores.give_back(lane)
         self._helper.post(CloseLane(lane))
 
     async def close(self) -> None:
@@ -123,7 +130,7 @@ class CommandDriver:
         if known:
             post(known)
 
-    def _prepare(self, run: Run) -> tuple[Work, str, ProcessRun] | None:
+    def _prepare(self, lane: LaneId, run: Run) -> tuple[Work, str, Hold | None, ProcessRun] | None:
         try:
             work, command = self.prepared(run)
         except BadArguments as error:
@@ -134,7 +141,8 @@ class CommandDriver:
             self._refuse([refused])
             return None
         prepared = ProcessRun(run.attempt, run.number, run.task_id, command, run.folder)
-        return work, run.job_id, prepared
+        hold = self._holding.of(lane, run) if self.is_held else None
+        return work, run.job_id, hold, prepared
 
     def _refuse(self, finished: list[Finished]) -> None:
         self.dropped(one.attempt for one in finished)

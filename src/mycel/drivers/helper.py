@@ -48,6 +48,8 @@ from .helper_messages import (
     framed,
 )
 from .interpreter_records import clock
+from .sandbox.holding import Confine
+from .sandbox.launching import Launching
 
 REPORT_SECONDS: Final = 0.010
 """Ends are reported together, but none waits longer than this, and none if its lane is empty.
@@ -121,6 +123,7 @@ class HelperProcess:
         self._encoder = msgspec.msgpack.Encoder()
         self._descriptors: deque[int] = deque()
         self._folders = Folders()
+        self._launching = Launching(Confine())
         self._lanes: Lanes | None = None
         self._interpreters: dict[int, Child] = {}
         self._report: Report | None = None
@@ -203,10 +206,13 @@ class HelperProcess:
     def _handle(self, request: Request) -> None:
         lanes = self._lanes
         match request:
+            case Confine():
+                self._launching = Launching(request)
             case Configure():
                 self._lanes = Lanes(
                     self._watch,
                     self._folders,
+                    self._launching,
                     request,
                     self._open_report,
                     self._urgent_report,
@@ -237,6 +243,12 @@ class HelperProcess:
         number = request.interpreter
         try:
             os.chdir(request.folder)
+            launch = None
+            if request.hold is not None:
+                self._launching.give(request.folder)
+                launch = self._launching.launch(
+                    request.hold, request.folder, f"interpreter-{number}", request.environment
+                )
             child = spawn(
                 self._watch,
                 request.command[0],
@@ -245,6 +257,8 @@ class HelperProcess:
                 (INTERPRETER_OUTPUT_BYTES,),
                 lambda child: self._interpreter_ended(request, child),
                 descriptors,
+                folder=request.folder,
+                launch=launch,
             )
             child.watch_output()
             self._interpreters[number] = child
@@ -264,7 +278,10 @@ class HelperProcess:
     def _interpreter_ended(self, request: StartInterpreter, child: Child) -> None:
         del self._interpreters[request.interpreter]
         self._folders.remove(request.folder)
-        ended = InterpreterEnded(request.interpreter, child.exit_code, child.output()[0])
+        self._launching.leave(f"interpreter-{request.interpreter}")
+        ended = InterpreterEnded(
+            request.interpreter, child.exit_code, child.output()[0], child.broken_limit
+        )
         self._urgent_report().ended.append(ended)
 
     def _tidy(self) -> None:
@@ -284,6 +301,7 @@ class HelperProcess:
         for child in children:
             child.kill()
         kill_strays()
+        self._launching.close()
 
 
 def _nothing() -> None:

@@ -4,8 +4,9 @@
        └── stop: SIGTERM to the group, after the grace SIGKILL ──▲
 
 The leader is reaped only after its group was killed: as long as it is a zombie, no stranger
-can get its number. A process that leaves its group (setsid) escapes this; it is killed when
-the helper ends or has nothing else to do (`kill_strays`), since the helper adopts orphans.
+can get its number. A process that leaves its group (setsid) is still in the sandbox, whose
+processes the kernel ends with the first of them; or in the control group of its task, which is
+emptied; or, without either, an orphan that the helper has adopted and knows by its environment.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import resource
 import select
 import signal
 import termios
@@ -27,7 +29,10 @@ from typing import Final
 
 from .interpreter_output import HeadAndTail
 from .interpreter_records import clock
+from .leftovers import carries
 from .live_output import LiveOutput
+from .sandbox.keeping import LOOK_SECONDS, broken_limit, folder_bytes
+from .sandbox.launching import Launch, bounded, harden
 
 QUIET_SECONDS: Final = 0.002
 """So long a pipe's own buffer takes the output: who ends sooner costs no epoll entries."""
@@ -39,6 +44,10 @@ READ_BYTES: Final = 1 << 16
 IGNORED_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 DEFAULT_SIGNALS: Final = (*IGNORED_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ)
 _PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+_living: set[int] = set()
+"""Processes that somebody here waits for."""
 
 
 class Watch:
@@ -100,8 +109,13 @@ class Child:
         process_id: int,
         pipes: list[tuple[int, HeadAndTail]],
         on_end: Callable[[Child], None],
+        folder: str,
+        launch: Launch | None,
     ) -> None:
         self._watch = watch
+        self._folder = folder
+        self._launch = launch
+        self._is_over_disk = False
         self._pipes = pipes
         self._watched_pipes = False
         self._on_end = on_end
@@ -115,6 +129,11 @@ class Child:
         self.alive = True
         self.on_output: Callable[[int, bytes], None] | None = None
         """Hears what is read of each stream, numbered as descriptors are."""
+        self.broken_limit = ""
+        """Which limit it died of, in words; nothing if it was none."""
+        _living.add(process_id)
+        if launch is not None and launch.limits.disk:
+            watch.call_at(self.started_at + LOOK_SECONDS, self._look_at_folder)
         self._process_descriptor = os.pidfd_open(process_id)
         watch.register(self._process_descriptor, self._exited)
 
@@ -135,7 +154,13 @@ class Child:
             self.kill()
         elif self.alive and not self._stopping:
             self._stopping = True
-            self.signal_group(signal.SIGTERM)
+            if self._launch is not None and self._launch.confined:
+                # Not bubblewrap itself, which would take all others with it at once.
+                for process_id in inhabitants(self.process_id):
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(process_id, signal.SIGTERM)
+            else:
+                self.signal_group(signal.SIGTERM)
             self._watch.call_at(clock() + grace_seconds, self.kill)
 
     def kill(self) -> None:
@@ -169,22 +194,19 @@ class Child:
         os.close(self._process_descriptor)
         self.signal_group(signal.SIGKILL)
         _, status, used = os.wait4(self.process_id, 0)
-        self.peak_memory = used.ru_maxrss << 10
-        self.cpu_seconds = used.ru_utime + used.ru_stime
+        _living.discard(self.process_id)
+        self._add_usage(used)
         code = os.waitstatus_to_exitcode(status)
         self.exit_code = code if code >= 0 else 128 - code
         self.alive = False
         self.ended_at = clock()
+        self.broken_limit = broken_limit(self._launch, self.exit_code, self._is_over_disk)
         self._end_with_the_group()
 
     def _end_with_the_group(self) -> None:
-        if self.signal_group(0) and clock() - self.ended_at < GROUP_GONE_SECONDS:
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-self.process_id, os.WNOHANG)[0]:
-                    pass  # orphans of the group, which the helper has adopted
-            if self.signal_group(0):
-                self._watch.call_at(clock() + GROUP_POLL_SECONDS, self._end_with_the_group)
-                return
+        if clock() - self.ended_at < GROUP_GONE_SECONDS and self._anybody_left():
+            self._watch.call_at(clock() + GROUP_POLL_SECONDS, self._end_with_the_group)
+            return
         for descriptor, kept in self._pipes:
             if descriptor >= 0:
                 if self._watched_pipes:
@@ -192,6 +214,42 @@ class Child:
                 _drain(descriptor, kept)
                 os.close(descriptor)
         self._on_end(self)
+
+    def _anybody_left(self) -> bool:
+        if self.signal_group(0):
+            with contextlib.suppress(ChildProcessError):
+                while True:  # orphans of the group, which the helper has adopted
+                    process_id, _, used = os.wait4(-self.process_id, os.WNOHANG)
+                    if not process_id:
+                        break
+                    self._add_usage(used)
+            if self.signal_group(0):
+                return True
+        launch = self._launch
+        if launch is not None and launch.confined:
+            return False
+        group = None if launch is None else launch.group
+        escaped = escaped_from(self._folder) if group is None else group.members()
+        for process_id in escaped:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process_id, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process_id, os.WNOHANG)
+        return bool(escaped)
+
+    def _add_usage(self, used: resource.struct_rusage) -> None:
+        self.peak_memory = max(self.peak_memory, used.ru_maxrss << 10)
+        self.cpu_seconds += used.ru_utime + used.ru_stime
+
+    def _look_at_folder(self) -> None:
+        launch = self._launch
+        if not self.alive or launch is None:
+            return
+        if folder_bytes(self._folder, launch.limits.disk) > launch.limits.disk:
+            self._is_over_disk = True
+            self.kill()
+            return
+        self._watch.call_at(clock() + LOOK_SECONDS, self._look_at_folder)
 
 
 def _drain(descriptor: int, kept: HeadAndTail) -> None:
@@ -213,14 +271,24 @@ def spawn(
     output_limits: tuple[int, ...],
     on_end: Callable[[Child], None],
     descriptors: tuple[tuple[int, int], ...] = (),
+    *,
+    folder: str = "",
+    launch: Launch | None = None,
 ) -> Child:
-    """Starts a process in a session of its own, in our current folder: posix_spawn knows no
-    working folder, and with one thread, ours will do.
+    """Starts a process in a session of its own, in our current folder, which should be `folder`:
+    posix_spawn knows no working folder, and with one thread, ours will do.
 
     `output_limits`: how much to keep of standard output and error; one limit for both together.
     `descriptors`: which of ours it gets under which number.
+    `launch`: what holds it.
     Raises OSError or ValueError if it cannot be started.
     """
+    opens: tuple[tuple[int, str], ...] = ()
+    if launch is not None:
+        environment, opens = launch.environment, launch.opens
+        if launch.words:
+            command = (*launch.words, path, *command[1:])
+            path = command[0]
     with contextlib.ExitStack() as on_failure, contextlib.ExitStack() as always:
         pipes = []
         for limit in output_limits:
@@ -228,6 +296,8 @@ def spawn(
             on_failure.callback(os.close, reading)
             always.callback(os.close, writing)
             pipes.append((reading, writing, HeadAndTail(limit)))
+        if launch is not None:
+            always.enter_context(bounded(launch))
         process_id = os.posix_spawn(
             path,
             command,
@@ -236,6 +306,7 @@ def spawn(
                 (os.POSIX_SPAWN_DUP2, pipes[0][1], 1),
                 (os.POSIX_SPAWN_DUP2, pipes[-1][1], 2),
                 *((os.POSIX_SPAWN_DUP2, ours, theirs) for ours, theirs in descriptors),
+                *((os.POSIX_SPAWN_OPEN, to, what, os.O_RDONLY, 0) for to, what in opens),
             ],
             setsid=True,
             setsigmask=(),
@@ -243,7 +314,9 @@ def spawn(
         )
         on_failure.callback(_kill_unwatched, process_id)
         kept = [(reading, output) for reading, _, output in pipes]
-        child = Child(watch, process_id, kept, on_end)
+        if launch is not None:
+            harden(process_id, launch)
+        child = Child(watch, process_id, kept, on_end, folder, launch)
         on_failure.pop_all()
     return child
 
@@ -274,9 +347,27 @@ def kill_strays() -> None:
         time.sleep(GROUP_POLL_SECONDS)
 
 
-def _children() -> list[int]:
+def inhabitants(process_id: int) -> list[int]:
+    """Who lives in a sandbox: all below the first process in it, whose parent this is."""
+    found = [child for first in _children(process_id) for child in _children(first)]
+    for one in found:  # which grows
+        found += _children(one)
+    return found
+
+
+def escaped_from(folder: str) -> list[int]:
+    """Orphans that we have adopted whose working folder, as they were told, is this one."""
+    strangers = [one for one in _children() if one not in _living]
+    if not strangers or not folder:
+        return []
+    mark = b"MYCEL_WORKDIR=" + os.fsencode(folder)
+    return [one for one in strangers if carries(one, mark)]
+
+
+def _children(process_id: int = 0) -> list[int]:
+    process_id = process_id or os.getpid()
     try:
-        listing = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-    except OSError:  # a kernel without it: then strays are not found
+        listing = Path(f"/proc/{process_id}/task/{process_id}/children").read_text()
+    except OSError:  # gone, or a kernel without it: then strays are not found
         return []
     return [int(word) for word in listing.split()]

@@ -16,6 +16,8 @@ from .helper_messages import Configure, ProcessRun, Report, RunProcesses
 from .interface import LONG_SECONDS, Finished, FinishedState, Text
 from .interpreter_records import clock
 from .live_output import LIVE_SECONDS
+from .sandbox.holding import Hold
+from .sandbox.launching import Launching, NotVisible
 
 _TASK_FAULTS: Final = {
     errno.ENOENT: (127, "command not found: {!r}"),
@@ -37,6 +39,7 @@ class _Common:
     def __init__(self, request: RunProcesses, inherited: dict[str, str]) -> None:
         self.command = request.command
         self.timeout_seconds = request.timeout_seconds
+        self.hold = request.hold
         self.environment = dict(inherited)
         self.environment.update(request.environment)
         self.environment["MYCEL_JOB_ID"] = request.job_id
@@ -68,6 +71,7 @@ class Lanes:
         self,
         watch: Watch,
         folders: Folders,
+        launching: Launching,
         configuration: Configure,
         report: Callable[[], Report],
         urgent_report: Callable[[], Report],
@@ -75,6 +79,7 @@ class Lanes:
     ) -> None:
         self._watch = watch
         self._folders = folders
+        self._launching = launching
         self._configuration = configuration
         self._report = report
         self._urgent_report = urgent_report
@@ -124,6 +129,7 @@ class Lanes:
         lane = self._lanes.get(number)
         if lane is not None and lane.running is None and not lane.waiting:
             del self._lanes[number]
+            self._launching.leave(f"lane-{number}")
 
     def go_on(self) -> None:
         """Starts what was held back."""
@@ -147,54 +153,74 @@ class Lanes:
             started_at = clock()
             try:
                 self._spawn(running)
-            except (OSError, ValueError, _NoFolder) as error:
+            except (OSError, ValueError, _NoFolder, NotVisible) as error:
                 self._urgent_report().finished.append(_not_started(running, error, started_at))
         if lane.running is None:
             self._drop_folder(lane)
 
     def _spawn(self, running: _Running) -> None:
-        lane, run = running.lane, running.run
-        self._enter_folder(lane, run.folder)
+        lane, run, hold = running.lane, running.run, running.common.hold
+        folder = run.folder or lane.folder
+        self._enter_folder(lane, run.folder, hold)
         environment = running.common.environment
         environment["MYCEL_TASK_ID"] = run.task_id
         environment["MYCEL_ATTEMPT"] = str(run.number)
-        environment["MYCEL_WORKDIR"] = run.folder or lane.folder
+        environment["MYCEL_WORKDIR"] = folder
         command = run.command or running.common.command
+        path = self._path_of(command, environment, hold, folder)
         limit = self._configuration.output_bytes_max
+        launch = None
+        if hold is not None:
+            self._launching.check(path, hold, folder)
+            launch = self._launching.launch(hold, folder, f"lane-{lane.number}", environment)
         child = running.child = spawn(
             self._watch,
-            self._path_of(command, environment),
+            path,
             command,
             environment,
             (limit, limit),
             lambda child: self._ended(running, child),
+            folder=folder,
+            launch=launch,
         )
         lane.running = running
         self._running[run.attempt] = running
         self._watch.call_at(child.started_at + QUIET_SECONDS, lambda: self._outlives_quiet(running))
 
-    def _enter_folder(self, lane: _Lane, own: str) -> None:
+    def _enter_folder(self, lane: _Lane, own: str, hold: Hold | None) -> None:
         try:
             if own:
+                if hold is not None:
+                    self._launching.give(own)
                 os.chdir(own)
                 return
             if not lane.has_folder:
                 self._folders.make(lane.folder)
                 lane.has_folder = True
+                if hold is not None:
+                    self._launching.give(lane.folder)
             os.chdir(lane.folder)
         except OSError as error:
             raise _NoFolder(f"no working folder: {error}") from error
 
-    def _path_of(self, command: tuple[str, ...], environment: dict[str, str]) -> str:
-        """Where the command is, by the task's own PATH (posix_spawnp would take ours)."""
+    def _path_of(
+        self, command: tuple[str, ...], environment: dict[str, str], hold: Hold | None, folder: str
+    ) -> str:
+        """Where the command is, by the task's own PATH (posix_spawnp would take ours), and as
+        far as the task can see it."""
         name = command[0] if command else ""
         if "/" in name:
             return name
         search = environment.get("PATH", os.defpath)
         path = self._paths.get((name, search))
         if path is None or not os.access(path, os.X_OK):
-            path = _find(name, search)
-            self._paths[(name, search)] = path
+
+            def sees(path: str) -> bool:
+                return hold is None or self._launching.sees(path, hold, folder)
+
+            path = _find(name, search, sees)
+            if hold is None or (not hold.readable and not hold.writable):
+                self._paths[(name, search)] = path
         return path
 
     def _outlives_quiet(self, running: _Running) -> None:
@@ -270,16 +296,21 @@ class Lanes:
             self._folders.remove(lane.folder)
 
 
-def _find(name: str, search: str) -> str:
+def _find(name: str, search: str, sees: Callable[[str], bool]) -> str:
     if not name:
         raise ValueError("the command is empty")
-    found = ""
+    found = unseen = ""
     for folder in search.split(os.pathsep):
         path = f"{folder}/{name}" if folder else name
         if Path(path).is_file():
-            if os.access(path, os.X_OK):
+            if not os.access(path, os.X_OK):
+                found = found or path
+            elif sees(path):
                 return path
-            found = found or path
+            else:
+                unseen = unseen or path
+    if unseen:
+        raise NotVisible(unseen)
     if found:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
@@ -296,6 +327,8 @@ def _finished(running: _Running, child: Child) -> Finished:
         )
     elif child.exit_code == 0:
         state, error = "succeeded", ""
+    elif child.broken_limit:
+        state, error = "failed", child.broken_limit
     else:
         state, error = "failed", describe_exit(child.exit_code)
     stdout, stderr = child.output()
@@ -316,6 +349,8 @@ def _finished(running: _Running, child: Child) -> Finished:
 def _not_started(running: _Running, error: Exception, started_at: float) -> Finished:
     command = running.run.command or running.common.command
     name = command[0] if command else ""
+    if isinstance(error, NotVisible):
+        return _refused(running, str(error), started_at)
     number = error.errno if isinstance(error, OSError) else None
     exit_code, text = _TASK_FAULTS.get(number or 0, (126, ""))
     its_own = bool(text) or isinstance(error, ValueError)
@@ -325,6 +360,17 @@ def _not_started(running: _Running, error: Exception, started_at: float) -> Fini
         exit_code=exit_code if its_own else None,
         error=text.format(name) if text else f"cannot start {name!r}: {error}",
         driver_fault=not its_own,
+        started_at=started_at,
+        ended_at=clock(),
+    )
+
+
+def _refused(running: _Running, error: str, started_at: float) -> Finished:
+    return Finished(
+        attempt=running.run.attempt,  # type: ignore[arg-type]  # plain integers in the helper
+        state="failed",
+        exit_code=127,
+        error=error,
         started_at=started_at,
         ended_at=clock(),
     )

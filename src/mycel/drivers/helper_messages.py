@@ -14,6 +14,7 @@ import msgspec
 from mycel.core.resources import Pairs
 
 from .interface import Finished, Text
+from .sandbox.holding import Confine, Hold
 
 LENGTH_BYTES: Final = 4
 INTERPRETER_SOCKET: Final = 3
@@ -50,6 +51,7 @@ class RunProcesses(msgspec.Struct, frozen=True, array_like=True, tag=1):
     environment: Pairs
     timeout_seconds: float | None
     runs: list[ProcessRun]
+    hold: Hold | None = None
 
 
 class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -73,6 +75,7 @@ class StartInterpreter(msgspec.Struct, frozen=True, array_like=True, tag=5):
     environment: dict[str, str]
     folder: str
     """It is there; the helper removes it after the interpreter's end."""
+    hold: Hold | None = None
 
 
 class StopInterpreter(msgspec.Struct, frozen=True, array_like=True, tag=6):
@@ -81,7 +84,14 @@ class StopInterpreter(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 Request = (
-    Configure | RunProcesses | Withdraw | Kill | CloseLane | StartInterpreter | StopInterpreter
+    Confine
+    | Configure
+    | RunProcesses
+    | Withdraw
+    | Kill
+    | CloseLane
+    | StartInterpreter
+    | StopInterpreter
 )
 
 
@@ -92,6 +102,8 @@ class InterpreterEnded(msgspec.Struct, frozen=True, array_like=True):
     exit_code: int
     output: bytes
     """What it wrote past its own capture: for example a crash report of the C library."""
+    broken_limit: str = ""
+    """Which limit it died of, in words."""
 
 
 class Report(msgspec.Struct, array_like=True):

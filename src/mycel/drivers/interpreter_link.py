@@ -38,13 +38,22 @@ from .interpreter_records import (
     WITHDRAWN,
     WRITTEN,
 )
+from .sandbox.holding import Hold, give
 
 RECEIVE_BYTES: Final = 1 << 18
 FRAME_BYTES_MAX: Final = 96 << 20
 """A value and both outputs at their limits, and some more."""
 
-Key = tuple[str, Pairs, str]
-"""User, variables and packages (where they are): an interpreter serves one of them only."""
+
+class Key(NamedTuple):
+    """An interpreter serves one of them only."""
+
+    user: str
+    env: Pairs
+    packages: str
+    """Where they are; empty, those of the worker's own Python."""
+    hold: Hold
+    """Its sandbox, limits and devices."""
 
 
 class BrokenInterpreter(Exception):
@@ -80,12 +89,14 @@ class InterpreterLink:
         number: int,
         key: Key,
         folder: str,
+        owner: int,
         on_news: Callable[[InterpreterLink, News], None],
         on_broken: Callable[[InterpreterLink], None],
     ) -> None:
         self.number = number
         self.key = key
         self.folder = folder
+        self._owner = owner
         self.outstanding: dict[int, Run] = {}
         """By attempt, in the order in which they run."""
         self.stopped_as: dict[int, FinishedState] = {}
@@ -132,6 +143,7 @@ class InterpreterLink:
         """Puts a task's own folder where the interpreter can see it, which may see no other."""
         name = f"{OWN_FOLDER}{run.attempt}"
         with contextlib.suppress(OSError):  # then the call finds none, and says so
+            give(run.folder, self._owner)  # before: later it is where others can reach it
             Path(run.folder).rename(f"{self.folder}/{name}")
         return name
 
@@ -139,8 +151,13 @@ class InterpreterLink:
         """It has ended, one way or another: its own folder goes back to whoever made it."""
         run = self.outstanding.pop(attempt, None)
         if run is not None and run.folder:
+            back = Path(run.folder)
             with contextlib.suppress(OSError):
-                Path(f"{self.folder}/{OWN_FOLDER}{attempt}").rename(run.folder)
+                Path(f"{self.folder}/{OWN_FOLDER}{attempt}").rename(back)
+            # It was in the task's hands: a link in its place would lead us anywhere.
+            if back.is_symlink() or not back.is_dir():
+                back.unlink(missing_ok=True)
+                back.mkdir(mode=0o700)
         return run
 
     def withdraw(self, attempts: list[AttemptId]) -> None:

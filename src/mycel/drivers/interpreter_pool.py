@@ -44,6 +44,7 @@ class InterpreterPool:
         root: Path,
         environment: dict[str, str],
         limits: PoolLimits,
+        owner: int,
         grace_seconds: float,
         on_news: Callable[[InterpreterLink, News], None],
     ) -> None:
@@ -51,6 +52,7 @@ class InterpreterPool:
         self._root = root
         self._environment = environment
         self._limits = limits
+        self._owner = owner
         self._grace_seconds = grace_seconds
         self._on_news = on_news
         self._loop = asyncio.get_running_loop()
@@ -63,7 +65,7 @@ class InterpreterPool:
         self.links: dict[int, InterpreterLink] = {}
 
     def take(self, key: Key) -> InterpreterLink:
-        """One of this user and environment."""
+        """One of this user, environment and hold."""
         for link in reversed(self._idle):
             if link.key == key:
                 self._idle.remove(link)
@@ -110,13 +112,13 @@ class InterpreterPool:
     def _start(self, key: Key) -> InterpreterLink:
         number = next(self._numbers)
         folder = f"{self._root}/interpreter-{number}"
-        link = InterpreterLink(number, key, folder, self._on_news, self.discard)
+        link = InterpreterLink(number, key, folder, self._owner, self._on_news, self.discard)
         self.links[number] = link
         self._empty.clear()
         with contextlib.suppress(OSError):  # the helper finds none then, and says so
             Path(folder).mkdir(0o700)
         limits = self._limits
-        _, variables, packages = key
+        packages = key.packages
         command = [
             f"{packages}/bin/python" if packages else sys.executable,
             "-P",
@@ -131,8 +133,8 @@ class InterpreterPool:
         inherited = dict(self._environment)
         if packages:
             inherited.pop("PYTHONPATH", None)  # of the worker's own Python
-        environment = {**inherited, **dict(variables), "MYCEL_WORKDIR": folder}
-        request = StartInterpreter(number, command, environment, folder)
+        environment = {**inherited, **dict(key.env), "MYCEL_WORKDIR": folder}
+        request = StartInterpreter(number, command, environment, folder, key.hold)
         self._helper.post_with_descriptors(request, link.descriptors())
         link.handed_over()
         return link

@@ -31,7 +31,9 @@ def kill_abandoned(root: Path) -> None:
     """Kills every process whose working folder, as it was told, is in `root`."""
     mark = b"MYCEL_WORKDIR=" + os.fsencode(root) + b"/"
     for _ in range(ROUNDS_MAX):
-        abandoned = [process_id for process_id in _processes() if _carries(process_id, mark)]
+        abandoned = [
+            process_id for process_id in _processes() if carries(process_id, mark, is_prefix=True)
+        ]
         if not abandoned:
             return
         for process_id in abandoned:
@@ -43,9 +45,10 @@ def _processes() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
-def _carries(process_id: int, mark: bytes) -> bool:
+def carries(process_id: int, mark: bytes, *, is_prefix: bool = False) -> bool:
     try:
         environment = Path(f"/proc/{process_id}/environ").read_bytes()
     except OSError:  # ended meanwhile, or another user's
         return False
-    return any(entry.startswith(mark) for entry in environment.split(b"\0"))
+    entries = environment.split(b"\0")
+    return any(entry.startswith(mark) for entry in entries) if is_prefix else mark in entries

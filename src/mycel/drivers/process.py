@@ -9,6 +9,7 @@ from .interface import Run
 
 class ProcessDriver(CommandDriver):
     name = "process"
+    is_held = True
 
     def prepared(self, run: Run) -> Prepared:
         if not run.arguments:

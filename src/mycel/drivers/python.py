@@ -1,11 +1,12 @@
 """The `python` driver: calls `module:function` in warm interpreters, one per lane in use.
 
-An interpreter serves one user and one environment. It is taken from a small pool of idle
+An interpreter serves one user, one environment and one hold: the same sandbox, limits and
+devices. It is taken from a small pool of idle
 ones, or started by the spawn helper, when a lane has something to run; it goes back when the
 lane is closed, and is replaced after many calls, after a crash, and after a kill.
 
     idle ◀── close_lane ── in use by a lane ── crash, kill, time-out ──▶ stopping ─▶ ended
-      └── taken for the same user and environment ──▲
+      └── taken for the same user, environment and hold ──▲
 
 Time-outs are watched here and not in the interpreter, where a call can hold the interpreter
 lock: the memory that each shares with us says what runs, and since when. Only giving back
@@ -22,6 +23,7 @@ from typing import Final
 from mycel.core.identifiers import AttemptId, LaneId
 
 from .commands import HELPER_LOST
+from .devices import Holding
 from .environment import inherited_environment
 from .helper_client import Helper
 from .helper_lanes import describe_exit
@@ -56,9 +58,11 @@ class PythonDriver:
         grace_seconds: float = GRACE_SECONDS,
         limits: PoolLimits | None = None,
         environment: dict[str, str] | None = None,
+        holding: Holding | None = None,
     ) -> None:
         self._helper = helper
         self._listener = listener
+        self._holding = holding or Holding()
         self._loop = asyncio.get_running_loop()
         root.mkdir(parents=True, exist_ok=True)
         self._root = root.resolve()
@@ -66,7 +70,13 @@ class PythonDriver:
         if environment is None:
             environment = inherited_environment(also=("PYTHONPATH",))
         self._pool = InterpreterPool(
-            helper, self._root, environment, limits or PoolLimits(), grace_seconds, self._told
+            helper,
+            self._root,
+            environment,
+            limits or PoolLimits(),
+            self._holding.owner,
+            grace_seconds,
+            self._told,
         )
         self._lanes: dict[LaneId, _Lane] = {}
         self._lane_of: dict[int, LaneId] = {}
@@ -113,6 +123,7 @@ class PythonDriver:
                     self._stop(link, attempt, "cancelled")
 
     def close_lane(self, lane: LaneId) -> None:
+        self._holding.cores.give_back(lane)
         state = self._lanes.get(lane)
         if state is None:
             return
@@ -147,15 +158,19 @@ class PythonDriver:
 
     def _feed(self, lane: LaneId, state: _Lane) -> None:
         if state.waiting and not self._closing:
-            key = _key(state.waiting[0])
+            first = state.waiting[0]
+            key = self._key(lane, first)
             link = self._link_for(lane, state, key)
             if link is None:
                 self._return_if_long(lane, state)
                 return
             runs = state.waiting
             count = len(runs)
-            if any(_key(run) != key for run in runs):
-                count = next(i for i, run in enumerate(runs) if _key(run) != key)
+            for place, run in enumerate(runs):
+                # Of one lane, they mostly share all that counts.
+                if not _is_alike(run, first) and self._key(lane, run) != key:
+                    count = place
+                    break
             state.waiting = runs[count:]
             del runs[count:]
             for run in runs:
@@ -168,6 +183,11 @@ class PythonDriver:
             del self._lanes[lane]
             if state.link is not None:
                 self._release(state.link)
+
+    def _key(self, lane: LaneId, run: Run) -> Key:
+        packages = run.work.environment
+        path = "" if packages is None else packages.path
+        return Key(run.user, run.work.env, path, self._holding.of(lane, run))
 
     def _return_if_long(self, lane: LaneId, state: _Lane) -> None:
         link = state.link
@@ -215,9 +235,11 @@ class PythonDriver:
     def _watch_head(self, link: InterpreterLink) -> None:
         """Sees to the time-out of what runs; asked whenever that may have changed."""
         head = next(iter(link.outstanding.values()), None)
-        if head is None or head.work.timeout_seconds is None or not link.usable:
+        if head is None or not link.usable:
             return
-        wait = head.work.timeout_seconds
+        wait = self._holding.timeout(head.work.timeout_seconds)
+        if wait is None:
+            return
         memory = link.read_memory()
         if memory.running == head.attempt:
             wait -= clock() - memory.running_since
@@ -234,7 +256,7 @@ class PythonDriver:
         link.head_timer = None
         memory = link.read_memory()
         run = link.outstanding.get(memory.running)
-        timeout = run.work.timeout_seconds if run is not None else None
+        timeout = self._holding.timeout(run.work.timeout_seconds) if run is not None else None
         if run is not None and timeout is not None and clock() - memory.running_since >= timeout:
             self._stop(link, run.attempt, "timed_out")
         else:
@@ -311,8 +333,10 @@ class PythonDriver:
         fault = crashed = False
         if run.attempt in link.stopped_as:
             state = link.stopped_as[run.attempt]
-            timeout = run.work.timeout_seconds or 0.0
+            timeout = self._holding.timeout(run.work.timeout_seconds) or 0.0
             error = f"timed out after {timeout:g} s" if state == "timed_out" else "cancelled"
+        elif ended.broken_limit:
+            error = ended.broken_limit
         elif self._closing:
             state, error = "cancelled", "cancelled: the worker stops"
         elif self._helper.lost:
@@ -357,6 +381,11 @@ class PythonDriver:
             self._interpreter_ended(InterpreterEnded(number, 137, b""))
 
 
-def _key(run: Run) -> Key:
-    packages = run.work.environment
-    return run.user, run.work.env, "" if packages is None else packages.path
+def _is_alike(run: Run, other: Run) -> bool:
+    return (
+        run.work is other.work
+        and run.booking is other.booking
+        and run.user == other.user
+        and run.readable == other.readable
+        and run.writable == other.writable
+    )

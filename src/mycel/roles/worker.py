@@ -50,6 +50,7 @@ async def serve(
 
     from .attending import Attending
     from .capabilities import capabilities_of, container_settings
+    from .confining import holding_of, stand_by, with_standing
     from .filing import caching_of
     from .offering import Offering
 
@@ -60,7 +61,9 @@ async def serve(
     containers = _told(await probing, program.note)
     names = offered_drivers(worker.drivers, has_containers=containers is not None)
     spool = Spool(program.folder.path / "spool.db")
-    machine = _machine(program, msgspec.structs.replace(capabilities, drivers=names))
+    standing = stand_by(program, capabilities, end)
+    capabilities = with_standing(msgspec.structs.replace(capabilities, drivers=names), standing)
+    machine = _machine(program, capabilities)
     node = _node(program, machine, spool)
     helper = Helper(end)
     helper.on_lost.append(
@@ -68,7 +71,11 @@ async def serve(
     )
     caching = caching_of(program)
     node.blobs = caching.channels
-    context = _context(program, helper, node, containers, caching)
+    helper.post(standing.confine)
+    context = msgspec.structs.replace(
+        _context(program, helper, node, containers, caching),
+        holding=holding_of(worker, capabilities, standing),
+    )
     drivers = _drivers(names, context)
     offering = Offering(drivers, node.serve, helper, context.root / "model", program.note)
     attending = Attending(LoopClock(loop), node.runtime.post, worker.accept.hours)
@@ -166,12 +173,13 @@ def _context(
     from mycel.drivers import DriverContext
 
     from .capabilities import environment_settings
+    from .confining import TASKS
     from .filing import files_of
 
     return DriverContext(
         helper=helper,
         listener=node,
-        root=program.folder.path / "tasks",
+        root=program.folder.path / TASKS,
         output_bytes_max=OUTPUT_BYTES_MAX,
         environment_settings=environment_settings(program.configuration.worker.environments),
         containers=containers,

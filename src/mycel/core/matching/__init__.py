@@ -1,7 +1,7 @@
 """Which workers can run a task, which of them should, and what the others lack."""
 
 from .fits import has_room, slots_that_fit, total_of
-from .obstacles import all_obstacles, obstacle, size
+from .obstacles import all_obstacles, obstacle
 from .pool import Pool
 from .selection import ALGORITHMS, STRATEGIES, Algorithm, SelectionSettings, View
 from .standing import LOAD_METRICS, Member
@@ -19,7 +19,6 @@ __all__ = [
     "all_obstacles",
     "has_room",
     "obstacle",
-    "size",
     "slots_that_fit",
     "total_of",
     "version_satisfies",

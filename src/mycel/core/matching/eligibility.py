@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from mycel.core.resources import Capabilities, Gpu, Requirements, millis
+from mycel.core.resources import Capabilities, Gpu, Requirements, millis, size
 from mycel.core.work import Shape
 
 from .fits import gpus_needed, gpus_suiting, micros
 from .indexes import Amounts, Postings
-from .obstacles import gpus_in_words, size
+from .obstacles import gpus_in_words
 from .standing import waste_floor
 from .versions import version_satisfies
 

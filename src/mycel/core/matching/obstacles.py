@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from mycel.core.resources import Capabilities, GpuRequirement, millis
+from mycel.core.resources import Capabilities, GpuRequirement, millis, size
 from mycel.core.work import Shape
 
 from .fits import gpus_needed, gpus_suiting, micros
@@ -29,14 +29,6 @@ def _reasons(shape: Shape, capabilities: Capabilities) -> Iterator[str]:
         reason = check(shape, capabilities)
         if reason is not None:
             yield reason
-
-
-def size(amount: int) -> str:
-    """Bytes, for people."""
-    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if amount >= factor:
-            return f"{amount / factor:.3g} {unit}"
-    return f"{amount} bytes"
 
 
 def _lacks_driver(shape: Shape, has: Capabilities) -> str | None:

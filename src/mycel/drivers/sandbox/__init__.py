@@ -1,0 +1,13 @@
+"""What holds a task: a sandbox made by bubblewrap, control groups, limits of the process.
+
+    starting     the worker, once: what this machine can do, and what is to be done    ─▶ Confine
+    holding      for each run: the network, limits, paths and devices that it has      ─▶ Hold
+    launching    the spawn helper: a Hold becomes words before the command, a group, ids
+    bubblewrap   what a task sees of the machine
+    filter       which system calls it may make
+    groups       control groups, version 1 and version 2
+    landlock     what an interpreter takes from itself, before it runs anything
+
+A task's own process never has more than it was given: ids are dropped for good inside, before
+its first instruction, and its environment reaches no program that still has them.
+"""

@@ -1,0 +1,144 @@
+"""What a task sees of the machine: the words for bubblewrap.
+
+    /usr, /opt and what belongs to them     as they are, read-only
+    /etc                                    what libraries need of it, read-only
+    the worker's Python, readable paths     read-only
+    its working folder                      at its own path, the only place that it can write
+    /tmp, /dev/shm                          empty, its own, gone afterwards
+    /proc                                   its own processes
+    /home, /root, /run, /var, other tasks   nothing
+
+With namespaces of its own for processes, mounts, host name, semaphores and, unless it asked and
+the worker allows, the network.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+SYSTEM: Final = ("/usr", "/opt", "/nix")
+SYSTEM_LINKS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+ETC: Final = (
+    "alternatives",
+    "ca-certificates",
+    "crypto-policies",
+    "fonts",
+    "group",
+    "host.conf",
+    "hosts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "nsswitch.conf",
+    "OpenCL",
+    "passwd",
+    "pki",
+    "protocols",
+    "services",
+    "ssl",
+    "timezone",
+    "vulkan",
+)
+PROCESSORS: Final = ("/sys/devices/system/cpu", "/sys/devices/system/node")
+"""Numerical libraries ask here how many cores there are."""
+NAMESPACES: Final = ("--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
+OFFLINE: Final = ("--unshare-net",)
+HOST_NAME: Final = "mycel-task"
+
+
+def wrap_words(
+    program: str,
+    *,
+    is_root: bool,
+    readable: tuple[str, ...],
+    hidden: str,
+    temporary_bytes: int,
+) -> tuple[str, ...]:
+    """Everything that tasks have in common. `hidden` is the worker's own folder: should a
+    readable path contain it, it is covered."""
+    words = [
+        program,
+        "--die-with-parent",
+        *NAMESPACES,
+        "--hostname",
+        HOST_NAME,
+        "--cap-drop",
+        "ALL",
+    ]
+    if is_root:
+        # Only to give up root itself, as the first thing inside.
+        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
+            words += ["--cap-add", capability]
+    else:
+        words += ["--unshare-user"]
+    for path in SYSTEM:
+        if Path(path).is_dir():
+            words += ["--ro-bind", path, path]
+    for path in SYSTEM_LINKS:
+        if Path(path).is_symlink():
+            words += ["--symlink", str(Path(path).readlink()), path]
+        elif Path(path).is_dir():
+            words += ["--ro-bind", path, path]
+    words += parent_words("/etc/any", "/var/any", *PROCESSORS)
+    for name in ETC:
+        path = f"/etc/{name}"
+        if Path(path).exists():
+            words += ["--ro-bind", path, path]
+    words += ["--proc", "/proc", "--dev", "/dev"]
+    words += ["--perms", "1777", "--size", str(temporary_bytes), "--tmpfs", "/dev/shm"]  # noqa: S108
+    words += ["--remount-ro", "/dev"]
+    words += ["--perms", "1777", "--size", str(temporary_bytes), "--tmpfs", "/tmp"]  # noqa: S108
+    words += ["--symlink", "../tmp", "/var/tmp"]  # noqa: S108
+    words += parent_words(*readable)
+    for path in (*PROCESSORS, *readable):
+        if Path(path).exists():
+            words += ["--ro-bind", path, path]
+    if any(is_within(hidden, path) for path in (*SYSTEM, *readable)):
+        words += ["--tmpfs", hidden]
+    return tuple(words)
+
+
+def online_words() -> tuple[str, ...]:
+    """Names are looked up as on the machine. The file is often a link to where tasks see
+    nothing."""
+    resolver = Path("/etc/resolv.conf")
+    if not resolver.exists():
+        return ()
+    return ("--ro-bind", str(resolver.resolve()), str(resolver))
+
+
+def folder_words(folder: str) -> tuple[str, ...]:
+    """Its working folder; then the rest can be closed."""
+    bound = ("--bind", folder, folder, "--chdir", folder)
+    return (*parent_words(folder), *bound, "--remount-ro", "/")
+
+
+def parent_words(*paths: str) -> list[str]:
+    """The folders on the way to these: bubblewrap would make them for root alone."""
+    found: dict[str, None] = {}
+    for path in paths:
+        for parent in reversed(Path(path).parents):
+            found.setdefault(str(parent))
+    found.pop("/", None)
+    return [word for path in found for word in ("--perms", "0755", "--dir", path)]
+
+
+def path_words(readable: tuple[str, ...], writable: tuple[str, ...]) -> list[str]:
+    words = parent_words(*readable, *writable)
+    for path in readable:
+        words += ["--ro-bind", path, path]
+    for path in writable:
+        words += ["--bind", path, path]
+    return words
+
+
+def device_words(devices: tuple[str, ...]) -> list[str]:
+    return [word for path in devices for word in ("--dev-bind-try", path, path)]
+
+
+def is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + os.sep)

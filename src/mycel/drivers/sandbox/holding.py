@@ -1,0 +1,104 @@
+"""What holds one run, and how the worker tells its spawn helper.
+
+A run without a `Hold` is started as it is: drivers that confine by other means, such as
+containers, have none.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mycel.core.resources import Pairs, size
+
+MEMORY_FLOOR_BYTES: Final = 32 << 20
+"""No limit is set below: an interpreter alone takes half of it."""
+
+
+class Limits(msgspec.Struct, frozen=True, array_like=True):
+    """0 is no limit."""
+
+    memory: int = 0
+    cores: float = 0.0
+    processes: int = 0
+    file_size: int = 0
+    disk: int = 0
+    """Bytes in its working folder."""
+
+
+class Hold(msgspec.Struct, frozen=True, array_like=True):
+    """Equal holds can share an interpreter."""
+
+    network: bool = False
+    limits: Limits = Limits()
+    cores: tuple[int, ...] = ()
+    """The processor cores that it runs on; empty is any."""
+    devices: tuple[str, ...] = ()
+    """Device files that it sees beside the harmless ones."""
+    environment: Pairs = ()
+    """Which devices are its own, for the libraries that ask."""
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+
+
+class GroupsPlan(msgspec.Struct, frozen=True, array_like=True):
+    """Where control groups for tasks are made, by controller; version 2 has one place for all."""
+
+    version: int
+    places: dict[str, str]
+
+
+class Confine(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """Once, before the first process: how this worker holds its tasks."""
+
+    wrap: tuple[str, ...] = ()
+    """bubblewrap and what every task sees of the machine; empty is no sandbox."""
+    offline: tuple[str, ...] = ()
+    """What is added for a task without the network…"""
+    online: tuple[str, ...] = ()
+    """…and with it."""
+    drop: tuple[str, ...] = ()
+    """The program that gives up root inside the sandbox; empty where we are not root."""
+    user: int = -1
+    """Whom working folders are given to; -1 is nobody else."""
+    filter: bytes = b""
+    visible: tuple[str, ...] = ()
+    """What of the machine is there inside."""
+    groups: GroupsPlan | None = None
+
+
+def give(folder: str, owner: int) -> None:
+    """Makes a working folder, with the folders in it, the task's own; its files stay ours, so
+    that it cannot write to what may be linked elsewhere. Only for folders that no task has yet:
+    there are no links of anybody else's in it."""
+    if owner >= 0:
+        for path, _, _ in os.walk(folder):
+            os.chown(path, owner, os.getegid(), follow_symlinks=False)
+        # Root enters it when it has no rights any more but those of its group.
+        Path(folder).chmod(0o710)
+
+
+def memory_error(limits: Limits) -> str:
+    if limits.memory:
+        return (
+            f"MemoryLimitExceeded: used more than {size(limits.memory)} of memory, its limit; "
+            "ask for more with requirements.min_memory"
+        )
+    return (
+        "MemoryLimitExceeded: the tasks of this worker used more memory than it offers, and this "
+        "one was the largest; say with requirements.min_memory how much it needs"
+    )
+
+
+def file_size_error(limits: Limits) -> str:
+    return f"FileSizeLimitExceeded: wrote a file of more than {size(limits.file_size)}, its limit"
+
+
+def disk_error(limits: Limits) -> str:
+    return (
+        f"DiskLimitExceeded: put more than {size(limits.disk)} into its working folder, its "
+        "limit; ask for more with requirements.disk"
+    )

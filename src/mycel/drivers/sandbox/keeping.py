@@ -1,0 +1,46 @@
+"""Limits that nobody enforces but us: what a task's folder may hold; and which limit it broke."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+from .holding import disk_error, file_size_error, memory_error
+from .launching import Launch
+
+LOOK_SECONDS: Final = 0.5
+"""How often the folders of tasks with a limit are measured."""
+ENTRIES_MAX: Final = 100_000
+"""A folder with more is not measured to its end: this many files are enough for any task."""
+
+
+def folder_bytes(folder: str, enough: int) -> int:
+    """What the files in it take of the disk, as far as that is below `enough`."""
+    total = entries = 0
+    waiting = [folder]
+    while waiting and total <= enough and entries <= ENTRIES_MAX:
+        try:
+            with os.scandir(waiting.pop()) as found:
+                for entry in found:
+                    entries += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+        except OSError:  # removed meanwhile
+            continue
+    return total
+
+
+def broken_limit(launch: Launch | None, exit_code: int, over_disk: bool) -> str:
+    """Which limit a task died of, in words for its user; nothing if it was none."""
+    if launch is None or exit_code == 0:
+        return ""
+    if over_disk:
+        return disk_error(launch.limits)
+    if launch.group is not None and launch.group.was_out_of_memory():
+        return memory_error(launch.limits)
+    if launch.limits.file_size and exit_code == 128 + signal.SIGXFSZ:
+        return file_size_error(launch.limits)
+    return ""

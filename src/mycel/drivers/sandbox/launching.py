@@ -1,0 +1,212 @@
+# ruff: noqa: PTH116
+# pathlib costs more than the calls it wraps, here once per task
+"""The spawn helper's side: a run's hold becomes words before its command.
+
+    sh ─ joins its control groups ─▶ bwrap ─ the sandbox ─▶ setpriv ─ gives up root ─▶ command
+
+Each stage is there only where it is needed. None of them sees what a task says of the dynamic
+loader or the C library: where a task's folder is ready before it starts, a library in it would
+otherwise run in bubblewrap, outside of any sandbox. Such variables are set by `env`, last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import resource
+import stat
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from .bubblewrap import device_words, folder_words, is_within, path_words
+from .groups import Group, Groups
+from .holding import Confine, Hold, Limits, give
+
+FILTER_DESCRIPTOR: Final = 9
+ENV: Final = "/usr/bin/env"
+_LOADERS: Final = ("LD_", "GLIBC_", "MALLOC_")
+_LIBRARYS: Final = frozenset(
+    {
+        "GCONV_PATH",
+        "GETCONF_DIR",
+        "HOSTALIASES",
+        "LANGUAGE",
+        "LOCALDOMAIN",
+        "LOCPATH",
+        "NIS_PATH",
+        "NLSPATH",
+        "OUTPUT_CHARSET",
+        "RES_OPTIONS",
+        "RESOLV_HOST_CONF",
+        "TMPDIR",
+        "TZDIR",
+    }
+)
+"""Those that the C library ignores in programs that gain rights."""
+
+
+class NotVisible(Exception):
+    """The task's fault, as far as it can know; says what to do."""
+
+    def __init__(self, command: str) -> None:
+        super().__init__(
+            f"command not found in the sandbox: {command!r}; tasks see the system and their "
+            "working folder: send the program with the job, or let the worker's owner add its "
+            "folder to [worker] readable_paths"
+        )
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """How to start a command so that it is held."""
+
+    words: tuple[str, ...]
+    """Before its own."""
+    environment: dict[str, str]
+    opens: tuple[tuple[int, str], ...] = ()
+    """Files that it finds open, by number."""
+    group: Group | None = None
+    confined: bool = False
+    limits: Limits = Limits()
+    cores: tuple[int, ...] = ()
+
+
+class Launching:
+    def __init__(self, confine: Confine) -> None:
+        self._confine = confine
+        self._groups = None if confine.groups is None else Groups(confine.groups)
+        self._filter = -1
+        if confine.filter:
+            made = os.memfd_create("mycel-filter")
+            os.write(made, confine.filter)
+            # Out of the way of the numbers that tasks and interpreters expect.
+            self._filter = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, FILTER_DESCRIPTOR + 1)
+            os.close(made)
+
+    @property
+    def confines(self) -> bool:
+        return bool(self._confine.wrap)
+
+    def give(self, folder: str) -> None:
+        """Makes a working folder the task's own."""
+        give(folder, self._confine.user)
+
+    def sees(self, path: str, hold: Hold, folder: str) -> bool:
+        """Whether a path of this machine is there for a task."""
+        confine = self._confine
+        if not confine.wrap:
+            return True
+        real = os.path.realpath(path)  # costs less than what wraps it
+        there = (*confine.visible, *hold.readable, *hold.writable, folder)
+        return any(is_within(real, one) for one in there)
+
+    def check(self, path: str, hold: Hold, folder: str) -> None:
+        """Raises the error of a command that cannot be started, which inside the sandbox nobody
+        could tell from the command's own."""
+        if not self._confine.wrap:
+            return
+        mode = os.stat(path).st_mode
+        if not self.sees(path, hold, folder):
+            raise NotVisible(path)
+        if not stat.S_ISREG(mode) or not mode & 0o111:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    def launch(self, hold: Hold, folder: str, name: str, environment: dict[str, str]) -> Launch:
+        """`name` is that of its control group. Raises OSError if that cannot be made."""
+        confine = self._confine
+        environment = {**environment, **dict(hold.environment)}
+        limits = hold.limits
+        group = None
+        # To join costs as much as to start a process: nobody pays who is not limited.
+        if self._groups is not None and (limits.memory or limits.cores or limits.processes):
+            group = self._groups.enter(name, limits)
+        words: list[str] = [] if group is None else list(group.words)
+        opens: tuple[tuple[int, str], ...] = ()
+        if not confine.wrap:
+            return Launch(tuple(words), environment, (), group, False, hold.limits, hold.cores)
+        environment["HOME"] = folder
+        environment.pop("TMPDIR", None)
+        environment, loaders = _parted(environment)
+        words += confine.wrap
+        words += confine.online if hold.network else confine.offline
+        words += device_words(hold.devices)
+        words += path_words(hold.readable, hold.writable)
+        words += folder_words(folder)
+        if self._filter >= 0:
+            words += ["--seccomp", str(FILTER_DESCRIPTOR)]
+            # Opened anew by each: a copy of the descriptor would share its position.
+            opens = ((FILTER_DESCRIPTOR, f"/proc/self/fd/{self._filter}"),)
+        words += ["--", *confine.drop]
+        if loaders:
+            words += [ENV, *(f"{name}={value}" for name, value in loaders.items())]
+        return Launch(tuple(words), environment, opens, group, True, hold.limits, hold.cores)
+
+    def leave(self, name: str) -> None:
+        """Nothing more will run under this name."""
+        if self._groups is not None:
+            self._groups.leave(name)
+
+    def close(self) -> None:
+        if self._groups is not None:
+            self._groups.close()
+
+
+def _parted(environment: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """What any program may see, and what would steer those that set the sandbox up."""
+    loaders = {name: value for name, value in environment.items() if _steers(name, value)}
+    if not loaders:
+        return environment, loaders
+    return {k: v for k, v in environment.items() if k not in loaders}, loaders
+
+
+def _steers(name: str, value: str) -> bool:
+    if name.startswith(_LOADERS) or name in _LIBRARYS:
+        return True
+    return "/" in value and (name == "LANG" or name.startswith("LC_"))
+
+
+@contextlib.contextmanager
+def bounded(launch: Launch) -> Iterator[None]:
+    """This process has the limits and cores of the next one, which inherits them from its first
+    instruction on, and none of its own afterwards."""
+    before = os.sched_getaffinity(0) if launch.cores else None
+    kept: list[tuple[int, tuple[int, int]]] = []
+    try:
+        if before is not None:
+            with contextlib.suppress(OSError):  # cores that were taken from us meanwhile
+                os.sched_setaffinity(0, launch.cores)
+        for kind, limit in _process_limits(launch):
+            soft, hard = resource.getrlimit(kind)
+            if hard != resource.RLIM_INFINITY:
+                limit = min(limit, hard)
+            resource.setrlimit(kind, (limit, hard))
+            kept.append((kind, (soft, hard)))
+        yield
+    finally:
+        for kind, values in kept:
+            resource.setrlimit(kind, values)
+        if before is not None:
+            os.sched_setaffinity(0, before)
+
+
+def harden(process_id: int, launch: Launch) -> None:
+    """Nor can it raise its limits again."""
+    for kind, limit in _process_limits(launch):
+        with contextlib.suppress(OSError, ValueError):  # it has ended already
+            resource.prlimit(process_id, kind, (limit, limit))
+
+
+def _process_limits(launch: Launch) -> Iterator[tuple[int, int]]:
+    """Those that control groups do not know, or where there are none."""
+    limits = launch.limits
+    if limits.file_size:
+        yield resource.RLIMIT_FSIZE, limits.file_size
+    if launch.group is None:
+        if limits.memory:
+            yield resource.RLIMIT_AS, limits.memory
+        if limits.processes and os.geteuid():
+            # Root is not counted; of others all processes are, so it is no tight limit.
+            yield resource.RLIMIT_NPROC, limits.processes

@@ -1,0 +1,102 @@
+"""Our real drivers, held as a worker holds them: in the sandbox, or by limits alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from mycel.config.settings import Worker
+from mycel.core.resources import Booking, Gpu
+from mycel.core.work import Run, Work
+from mycel.drivers import DriverContext
+from mycel.drivers.conformance import Subject
+from mycel.drivers.devices import Cores, Holding
+from mycel.drivers.interface import Driver
+from mycel.drivers.sandbox.holding import Limits
+from mycel.drivers.sandbox.starting import NoSandbox, Standing, stand
+from tests.adapters.drivers.subjects import Functions, Processes
+
+has_bubblewrap = shutil.which("bwrap") is not None
+needs_bubblewrap = pytest.mark.skipif(
+    not has_bubblewrap, reason="bubblewrap is not installed: scripts/install-test-tools"
+)
+BOOKING = Booking(cpu_millis=1000, memory=0, disk=0, gpu_millis=(), custom=())
+
+
+def standing_in(folder: Path, mode: Literal["required", "off"], **settings: Any) -> Standing:
+    """As a worker finds it with this home; `folder / "home"` is the node's own."""
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    worker = Worker(sandbox=mode, readable_paths=(str(folder / "modules"),), **settings)
+    try:
+        return stand(worker, folder / "root", hidden=home, memory=0, own=(os.getpid(),))
+    except NoSandbox as error:
+        pytest.skip(f"no sandbox here: {error}")
+
+
+class Held(Subject):
+    mode: Literal["required", "off"] = "required"
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__()
+        self._folder = folder
+        self._gpus: tuple[Gpu, ...] = options.pop("gpus", ())
+        self._task_limits: Limits = options.pop("limits", Limits(processes=512))
+        self._seconds: float | None = options.pop("wall_time", None)
+        self._cores: float = options.pop("cores", 0.0)
+        self._settings = options
+        self.standing: Standing | None = None
+
+    def create(self, context: DriverContext) -> Driver:
+        self.standing = standing = standing_in(self._folder, self.mode, **self._settings)
+        context.helper.post(standing.confine)
+        holding = Holding(
+            cores=Cores(self._cores),
+            gpus=self._gpus,
+            limits=self._task_limits,
+            seconds_max=self._seconds,
+            owner=standing.confine.user,
+        )
+        return self._made(msgspec.structs.replace(context, holding=holding))
+
+    def _made(self, context: DriverContext) -> Driver:
+        raise NotImplementedError
+
+
+class ConfinedProcesses(Held, Processes):
+    def _made(self, context: DriverContext) -> Driver:
+        return Processes.create(self, context)
+
+
+class ConfinedFunctions(Held, Functions):
+    def talking(self, folder: Path) -> Work | None:
+        return super().talking(folder / "modules")  # where it can be read
+
+    def _made(self, context: DriverContext) -> Driver:
+        self._options["holding"] = context.holding
+        return Functions.create(self, context)
+
+
+class LimitedProcesses(ConfinedProcesses):
+    mode = "off"
+
+
+class LimitedFunctions(ConfinedFunctions):
+    mode = "off"
+
+
+HELD: dict[str, type[Held]] = {
+    "confined process": ConfinedProcesses,
+    "confined python": ConfinedFunctions,
+    "limited process": LimitedProcesses,
+    "limited python": LimitedFunctions,
+}
+
+
+def with_booking(run: Run, **changes: Any) -> Run:
+    return msgspec.structs.replace(run, booking=msgspec.structs.replace(BOOKING, **changes))
