@@ -1,7 +1,8 @@
 """Kills parts of a real swarm, many times, and checks that nothing it promised is broken.
 
     python tests/soak/run.py                      50 kills of the scheduler, 20 of workers,
-                                                  10,000 seeds of the fault runner
+                                                  10,000 seeds of the fault runner, a task
+                                                  of ten minutes and 1 GB through a relay
     python tests/soak/run.py --seed 7 --rounds 5  fewer, from another seed
 
 `--rounds` is the number of the scheduler's kills; the others follow in proportion.
@@ -28,7 +29,8 @@ if str(REPOSITORY) not in sys.path:  # run by its path
     sys.path.insert(0, str(REPOSITORY))
 
 from tests.end_to_end.swarm import Swarm, processes_of  # noqa: E402
-from tests.soak import large_job  # noqa: E402
+from tests.network.namespaces import why_unavailable  # noqa: E402
+from tests.soak import large_job, relayed  # noqa: E402
 from tests.soak.kills import (  # noqa: E402
     RERUN_SECONDS,
     SchedulerKill,
@@ -61,6 +63,7 @@ class Soak:
         self.worker_rounds = max(1, round(options.rounds * 0.4)) if options.rounds else 0
         self.seeds: int = options.seeds
         self.tasks: int = options.tasks
+        self.relayed_seconds: float = options.relayed_seconds
         self.seed: int = options.seed
         self.as_json: bool = options.json
         self.checks: list[tuple[str, bool]] = []
@@ -86,6 +89,8 @@ class Soak:
             self._kill_parts()
         if self.tasks:
             self._run_large_job()
+        if self.relayed_seconds:
+            self._relay()
         if self.seeds:
             self._simulate()
         failed = sum(not passed for _, passed in self.checks)
@@ -221,6 +226,18 @@ class Soak:
         what = f"a job of {self.tasks:,} tasks, {large_job.KILLS} kills: each result exactly once"
         self.check(what, not complaints, complaints)
 
+    def _relay(self) -> None:
+        reason = why_unavailable()
+        if reason:
+            self.say(f"left out  a task through a relay: {reason}")
+            return
+        with tempfile.TemporaryDirectory(prefix="mycel-relayed-") as folder:
+            task = relayed.Relayed(Path(folder), relayed.BYTES, self.relayed_seconds, self.say)
+            complaints = task.run()
+        self.figures |= task.figures
+        what = f"a task of {self.relayed_seconds:g} s moves {relayed.BYTES:,} bytes through a relay"
+        self.check(what, not complaints, complaints)
+
     def _simulate(self) -> None:
         command = [sys.executable, "-m", "tests.simulation", "--seeds", str(self.seeds)]
         done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
@@ -241,6 +258,12 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=10_000, help="of the fault runner")
     parser.add_argument(
         "--tasks", type=int, default=large_job.TASKS, help="of the large job; 0 leaves it out"
+    )
+    parser.add_argument(
+        "--relayed-seconds",
+        type=float,
+        default=relayed.SECONDS,
+        help="of the task through a relay; 0 leaves it out",
     )
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
     parser.add_argument("--json", action="store_true", help="print the figures as one object")
