@@ -54,6 +54,8 @@ locks: $(STAMPS)/python ## Write requirements/*.txt anew from pyproject.toml
 	$(VENV)/bin/uv pip compile $(LOCK) pyproject.toml -o requirements/base.txt
 	$(VENV)/bin/uv pip compile $(LOCK) --no-deps --group pyproject.toml:language-model \
 		-o src/mycel/demo/language-model.txt
+	$(VENV)/bin/uv pip compile $(LOCK) --no-deps --group pyproject.toml:embedding \
+		-o src/mycel/demo/embedding.txt
 	$(VENV)/bin/uv pip compile $(LOCK) --group pyproject.toml:build -o requirements/build.txt
 	$(VENV)/bin/uv pip compile $(LOCK) --group pyproject.toml:check \
 		-c requirements/base.txt -o requirements/check.txt

@@ -4,6 +4,7 @@ alone."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mycel.bench.swarm.house import start_node
 from mycel.blobs import digests, tickets, trees
@@ -21,7 +24,16 @@ from mycel.blobs.digests import Digest
 from mycel.blobs.errors import Interrupted, NotGiven
 from mycel.blobs.keeping import JOB_GRACE_SECONDS, Keeping, Missing, Swarmwise
 from mycel.blobs.listening import BlobListener
-from mycel.blobs.messages import Get, Put
+from mycel.blobs.messages import (
+    BlobMessage,
+    Get,
+    Kept,
+    Piece,
+    Put,
+    Unreadable,
+    decode,
+    encode,
+)
 from mycel.blobs.serving import BlobNode
 from mycel.blobs.store import BlobStore
 from mycel.blobs.trees import Tree, TreeFile
@@ -329,5 +341,41 @@ class TestKeeping:
             assert keeping.upload_offset(digest, "bob") == 0
             with keeping.begin_upload(digest, 100, "bob") as taking:
                 assert taking.offset == 0  # type: ignore[attr-defined]
+
+        play(scenario)
+
+
+class TestMessages:
+    @given(st.binary(max_size=200))
+    def test_what_is_no_message_is_refused(self, frame: bytes) -> None:
+        try:
+            message = decode(frame)
+        except Unreadable:
+            return
+        assert decode(encode(message)) == message
+
+    def test_a_hostile_peer_costs_only_its_stream(self, play: Play) -> None:
+        async def scenario(stage: Stage) -> None:
+            digest = await stage.bring(os.urandom(1000))
+            worker, peer = await stage.worker("one")
+            errand = stage.errand(peer, 1)
+            openings: list[list[BlobMessage]] = [
+                [Put(digest, -5, 1)],
+                [Put(digest, 1 << 62, 1)],
+                [Put("blake3:../../etc/passwd", 5, 1)],
+                [Get("x")],
+                [Kept()],
+                [Get(digest, 1), Piece(-7, 1 << 62), Piece(1 << 62, 5)],
+                [Get(digest, 1), Get(digest, 1)],
+            ]
+            for messages in openings:
+                channel = await worker.channels.open(errand.scheduler)
+                for message in messages:
+                    channel.write(message)
+                with contextlib.suppress(Interrupted):
+                    while True:
+                        await channel.read_data()
+            await worker.fetch(digest, errand)
+            assert digest in worker.store
 
         play(scenario)

@@ -110,3 +110,14 @@ def test_percentiles_are_samples() -> None:
 
 def test_echoes_are_counted() -> None:
     assert echoes_per_s(64) > 0
+
+
+def test_blobs_are_measured_against_a_plain_socket(folder: Path) -> None:
+    command = [sys.executable, "-m", "mycel", "bench", "blobs", "--json", "--folder", str(folder)]
+    command += ["--size", "4", "--rounds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["blob_mb_per_s"] > 0
+    assert figures["ref_socket_mb_per_s"] > 0
+    assert list(folder.iterdir()) == []

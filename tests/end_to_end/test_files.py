@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -174,3 +175,36 @@ class TestCommands:
         assert "outside" in refused.err
         assert not list((place / "real").iterdir())
         assert swarm.mycel("get", other.id, str(place / "home")).code == 0
+
+
+class TestGuide:
+    """The examples of the guide run as they are printed."""
+
+    @pytest.fixture
+    def blocks(self) -> dict[str, str]:
+        guide = Path(__file__).parents[2] / "docs" / "guides" / "files.md"
+        found = re.findall(r"^```(\w+)\n(.*?)^```$", guide.read_text(), re.MULTILINE | re.DOTALL)
+        return dict(found)
+
+    def test_the_job_runs(self, swarm: Swarm, place: Path, blocks: dict[str, str]) -> None:
+        (place / "notes").mkdir()
+        (place / "notes" / "a.txt").write_text("abc")
+        (place / "count.sh").write_text('wc -c < "$1" > "$1.count"')
+        (place / "count.toml").write_text(blocks["toml"])
+        done = swarm.mycel("submit", "--wait", "--json", str(place / "count.toml"))
+        assert done.code == 0, done
+        [found] = swarm.client.get(f"{done.json['id']}.0", place / "home")
+        assert found.read_text().strip() == "3"
+
+    def test_the_program_runs(
+        self,
+        swarm: Swarm,
+        place: Path,
+        blocks: dict[str, str],
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        (place / "README.md").write_text("two words")
+        monkeypatch.setenv("MYCEL_HOME", str(swarm.home))
+        exec(blocks["python"], {})  # it is the guide's own
+        assert capsys.readouterr().out.split() == ["2", "9"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -28,6 +29,8 @@ from .problems import unprocessable
 
 OUTPUT_PATTERNS_MAX = 1000
 INPUTS_MAX = 10_000
+AT_ONCE_BYTES_MAX = 100_000
+"""Of arguments that are looked through on the spot."""
 
 
 def inputs_of(body: TaskBody, path: str) -> tuple[Input, ...]:
@@ -75,12 +78,13 @@ async def admit(backend: Backend, caller: Caller, submit: Submit) -> None:
     else:
         specifications = [specification for specification, _ in derived.groups]
         encoded = [part.arguments for part in derived.parts]
-    names = [*_of_work(specifications), *_of_arguments((*encoded, *_of_sweeps(specifications)))]
+    texts = [*encoded, *_of_sweeps(specifications)]
+    names = [*_of_work(specifications), *await _found_in(texts)]
     await admit_names(backend, caller, submit.job_id, names)
 
 
 async def admit_batch(backend: Backend, caller: Caller, job: JobId, arguments: bytes) -> None:
-    await admit_names(backend, caller, job, list(_of_arguments((arguments,))))
+    await admit_names(backend, caller, job, await _found_in([arguments]))
 
 
 async def admit_names(
@@ -98,6 +102,14 @@ def keeping(backend: Backend) -> Keeping:
     if backend.blobs is None:
         raise Stopping("the scheduler is not ready for files")
     return backend.blobs
+
+
+async def _found_in(encoded: list[bytes]) -> list[tuple[str, bool]]:
+    """In a thread if it is much: others must not wait for it."""
+    named = [one for one in encoded if mentions_files(one)]
+    if sum(map(len, named)) < AT_ONCE_BYTES_MAX:
+        return list(_of_arguments(named))
+    return await asyncio.to_thread(lambda: list(_of_arguments(named)))
 
 
 def _of_work(specifications: Iterable[Specification]) -> Iterator[tuple[str, bool]]:
@@ -118,8 +130,6 @@ def _of_sweeps(specifications: Iterable[Specification]) -> Iterator[bytes]:
 
 def _of_arguments(encoded: Iterable[bytes]) -> Iterator[tuple[str, bool]]:
     for one in encoded:
-        if not mentions_files(one):
-            continue
         try:
             for file in files_in(msgspec.json.decode(one)):
                 yield file.digest, file.tree

@@ -30,6 +30,7 @@ from .transfers import answer_pieces, in_thread, receive
 DELAY_SECONDS_MIN: Final = 0.1
 DELAY_SECONDS_MAX: Final = 5.0
 FETCH_PATIENCE_SECONDS: Final = 120.0
+REFUSAL_PATIENCE_SECONDS: Final = 10.0
 PUSH_PATIENCE_SECONDS: Final = 3600.0
 """The work is done: it is worth waiting for a scheduler that comes back."""
 
@@ -75,15 +76,17 @@ class Caching(BlobNode):
         self, attempt: Callable[[], Awaitable[None]], patience_seconds: float
     ) -> None:
         loop = asyncio.get_running_loop()
-        ends_at = loop.time() + patience_seconds
+        began = loop.time()
         delay = DELAY_SECONDS_MIN
         while True:
             try:
                 await attempt()
                 return
             except (Interrupted, NotGiven) as error:
-                final = isinstance(error, NotGiven) and not error.again
-                if final or loop.time() + delay > ends_at:
+                patience = patience_seconds
+                if isinstance(error, NotGiven):  # it is there, and does not want to
+                    patience = min(patience, REFUSAL_PATIENCE_SECONDS if error.again else 0.0)
+                if loop.time() + delay > began + patience:
                     raise
                 self._note("blob_transfer_interrupted", error=str(error), again_in_seconds=delay)
             await asyncio.sleep(delay)

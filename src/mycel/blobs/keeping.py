@@ -204,6 +204,7 @@ class Keeping(BlobNode):
     def begin_upload(self, digest: Digest, size: int, user: str) -> Taking:
         """What takes it in, like `Incoming`; within `moving`."""
         if digest in self.store:
+            self.store.check_size(digest, size)
             return Verifying(digest, size)
         if self._partials.get(digest) != user:
             self.store.drop_partial(digest)
@@ -318,6 +319,7 @@ class Keeping(BlobNode):
                 self.traffic.found += size
                 self.traffic.blobs_found += 1
                 return
+            self.store.check_size(digest, size)
             taking: Taking = Verifying(digest, size)
         else:
             taking = await in_thread(self.threads, lambda: self.store.begin(digest, size))

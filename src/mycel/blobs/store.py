@@ -147,10 +147,7 @@ class BlobStore:
 
     def begin(self, digest: Digest, size: int) -> Incoming:
         """Takes a blob in; `offset` of what is returned says how much of it is here already."""
-        if size > self._blob_bytes_max:
-            raise BlobTooLarge(
-                f"{digest} has {size} bytes, and {self._blob_bytes_max} are the limit for one"
-            )
+        self.check_size(digest, size)
         with self._lock:
             if digest in self._incoming:
                 raise NoRoom(f"{digest} is arriving already: wait for it")
@@ -164,6 +161,12 @@ class BlobStore:
             self._reserved += size - here
             incoming = self._incoming[digest] = Incoming(self, digest, size, path)
             return incoming
+
+    def check_size(self, digest: Digest, size: int) -> None:
+        if not 0 <= size <= self._blob_bytes_max:
+            raise BlobTooLarge(
+                f"{digest} has {size} bytes, and {self._blob_bytes_max} are the limit for one"
+            )
 
     def drop_partial(self, digest: Digest) -> None:
         """What has arrived of it is not to be gone on from."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+
+DEMOS = {"sweep": "show", "embed": "embed"}
+"""By name, the module that shows it; the first is meant if none is named."""
+
 
 def main(given: list[str]) -> int:
-    from .show import main as show
-
-    return show(given)
+    name, rest = (given[0], given[1:]) if given and given[0] in DEMOS else ("sweep", given)
+    return int(importlib.import_module(f"mycel.demo.{DEMOS[name]}").main(rest))

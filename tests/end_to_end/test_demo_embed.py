@@ -1,0 +1,42 @@
+"""`mycel demo embed`, where what it needs is in the cache: it is too much to fetch for a test."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mycel.demo import packages
+
+LIBRARY = packages.folder_of("embedding", ("embedding.txt",))
+
+
+@pytest.mark.skipif(
+    not LIBRARY.is_dir(), reason="run 'mycel demo embed' once: it puts 110 MB into the cache"
+)
+def test_texts_become_vectors_that_can_be_searched(tmp_path: Path) -> None:
+    texts = {
+        "bread": "Mix flour, water and yeast, let the dough rise, and bake it in the oven.",
+        "stars": "Astronomers look at distant galaxies through telescopes on high mountains.",
+        "football": "The striker scored two goals, and the team won the match.",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    for number in range(40):
+        (tmp_path / f"filler-{number}.md").write_text(f"Invoice {number} is due in May.")
+    command = [sys.executable, "-m", "mycel", "demo", "embed", "--json", "--folder", str(tmp_path)]
+    question = "How do I make a loaf?"
+    done = subprocess.run(
+        [*command, "--question", question], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    story = json.loads(done.stdout)
+    assert story["texts"] == 43
+    assert story["dimensions"] == 384
+    assert story["found"][question][0][0] == "texts/bread.txt"
+    assert story["first"]["uploaded"] > 90_000_000
+    again = story["second"]
+    assert (again["uploaded"], again["sent"], again["received"]) == (0, 0, 0)
