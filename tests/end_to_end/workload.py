@@ -45,6 +45,43 @@ def talk(words: list[str], release: str) -> str:
     return words[-1]
 
 
+def report(done: float, message: str, metrics: dict[str, float], release: str) -> None:
+    """Reports again and again, until a file is there."""
+    import mycel.task
+
+    while not Path(release).exists():
+        mycel.task.progress(done, message, **metrics)
+        time.sleep(0.05)
+
+
+def report_wrongly() -> list[str]:
+    import mycel.task
+
+    said = []
+    try:
+        mycel.task.progress(1.5)
+    except mycel.task.TaskError as error:
+        said.append(str(error))
+    try:
+        mycel.task.checkpoint(b"")
+    except mycel.task.TaskError as error:
+        said.append(str(error))
+    return said
+
+
+def checkpointed(size: int, note: str) -> int:
+    """Leaves a checkpoint and waits to be killed; the next try says how long it is."""
+    import mycel.task
+
+    left = mycel.task.restore()
+    if left is not None:
+        return len(left)
+    mycel.task.checkpoint(b"x" * size, wait=True)
+    Path(note).touch()
+    while True:
+        time.sleep(1)
+
+
 def speak() -> int:
     print("on stdout")
     print("on stderr", file=sys.stderr)

@@ -53,6 +53,8 @@ class History:
         self.cancelled: set[tuple[JobId, int]] = set()
         """Cancellations that were answered."""
         self.told: list[Happening] = []
+        self.restored: list[tuple[Execution, bytes]] = []
+        """Checkpoints that tasks have found."""
         self.wrote: list[TaskWrote] = []
         """Output of tasks that took long, as schedulers heard it."""
         self.complaints: list[str] = []

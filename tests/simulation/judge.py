@@ -22,7 +22,7 @@ from mycel.store.memory import Committed
 
 from . import graph_judge
 from .history import Execution, History
-from .processes import SETTINGS, SchedulerProcess
+from .processes import SETTINGS, SWEEP_SECONDS, SchedulerProcess
 from .world import World
 
 LONGEST_BACKOFF_SECONDS = 1.2 * SETTINGS.retry.backoff_max
@@ -43,7 +43,7 @@ def judge(world: World) -> list[str]:
     found = list(world.history.complaints)
     for scheduler in world.schedulers:
         found += _Case(world, scheduler).complaints()
-    return found + _over_booked(world) + _mixed_up_output(world)
+    return found + _over_booked(world) + _mixed_up_output(world) + _mixed_up_checkpoints(world)
 
 
 class _Case:
@@ -212,6 +212,22 @@ def _mixed_up_output(world: World) -> list[str]:
         for one in world.history.wrote
         if not one.data.startswith(f"{one.job_id}.{one.index}#".encode())
     ]
+
+
+def _mixed_up_checkpoints(world: World) -> list[str]:
+    """A task finds what an execution of its own has left, and one that began before it."""
+    found = []
+    for execution, data in world.history.restored:
+        task, number = msgspec.json.decode(data)
+        if tuple(task) != execution.task or number > execution.number:
+            found.append(f"{execution.task} found the checkpoint of {task}")
+    for scheduler in world.schedulers:
+        if world.clock.now() - scheduler.booted_at <= SWEEP_SECONDS:
+            continue  # what its last crash has left may still be there
+        for job, index in scheduler.checkpoints.kept:
+            if not scheduler.machine.is_live(job, index):
+                found.append(f"the checkpoint of {job}.{index} outlived it")
+    return found
 
 
 def _over_booked(world: World) -> list[str]:

@@ -44,6 +44,7 @@ from mycel.roles.gating import GatewayNode
 from mycel.roles.protocols import PROTOCOLS
 from mycel.roles.scheduling import SchedulerNode
 from mycel.roles.working import WorkerNode
+from mycel.store.checkpoints import MemoryCheckpoints
 from mycel.store.memory import MemoryStore
 from mycel.store.spool import MemorySpool
 from mycel.swarm.interface import Liveness
@@ -53,6 +54,7 @@ from .history import Execution, History
 from .time import ProcessClock, VirtualClock
 
 SWARM = "simulated"
+SWEEP_SECONDS = 5.0
 MODEL = "parrot"
 AT_ONCE_SHARE = 0.3
 """Of the commits: on the loop's own thread, as a quick disk allows."""
@@ -196,6 +198,7 @@ class SchedulerProcess(Process):
         self.ways = ways
         self.history = history
         self.on_reply: Callable[[Reply], None] = lambda reply: None
+        self.checkpoints = MemoryCheckpoints()
         self._gateways = gateways
         # Few links make it part from workers and call them again.
         self.settings = msgspec.structs.replace(
@@ -214,6 +217,7 @@ class SchedulerProcess(Process):
             self,
             swarm_name=SWARM,
             gateways=self._gateways,
+            checkpoints=self.checkpoints,
             announce_seconds=5.0,
             ways=self.ways,
             random=self.random,
@@ -222,10 +226,15 @@ class SchedulerProcess(Process):
         )
         self.node.start(self.enter(self.node, "scheduler"))
         self.node.post(Listen(True))
+        self.booted_at = self.world.now()
+        machine = self.machine
+        sweep_at = self.clock.now() + SWEEP_SECONDS
+        self.clock.call_at(sweep_at, lambda: self.checkpoints.sweep(machine.is_live))
 
     def kill(self) -> None:
         super().kill()
         self.store = self.store.crash()
+        self.checkpoints.crash()
 
     def post(self, event: Event) -> None:
         """From a client; nothing happens while the process is down."""
@@ -249,7 +258,9 @@ class SchedulerProcess(Process):
     def wrote(self, effect: TaskWrote) -> None:
         self.history.wrote.append(effect)
 
-    def left(self, effect: TaskLeft) -> None: ...
+    def left(self, effect: TaskLeft) -> None:
+        self.checkpoints.drop(effect.job_id, effect.index)
+
     def forgotten(self, effect: JobsForgotten) -> None: ...
 
     def _commit_failed(self, error: BaseException) -> None:
@@ -411,6 +422,21 @@ class WorkerProcess(Process):
 
     def started(self, attempts: list[tuple[AttemptId, float]]) -> None:
         self.node.started(attempts)
+        for run, _ in attempts:
+            self._report(run, self._running[run])
+
+    def _report(self, run: AttemptId, execution: Execution) -> None:
+        """A task that takes long looks for what an earlier try has left, and leaves its own."""
+        node, history = self.node, self.history
+
+        def restored(data: bytes | None) -> None:
+            if data is not None:
+                history.restored.append((execution, data))
+
+        left = msgspec.json.encode([list(execution.task), execution.number])
+        node.reporting.restore(run, restored)
+        node.reporting.progressed(run, b'{"progress":0.5}')
+        node.reporting.checkpoint(run, left + b" " * self.random.choice((0, 700_000)))
 
     def streamed(self, attempt: AttemptId, piece: bytes) -> None:
         self.node.streamed(attempt, piece)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import astuple
 
+from mycel.core import reports
 from mycel.core.identifiers import JobId, task_id
 from mycel.core.jobs import Specification
 from mycel.core.journal import AttemptEnded, TaskEnded
@@ -115,6 +116,9 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     result: ResultAnswer | None
     error: str | None
     progress: float | None = None
+    message: str | UnsetType = UNSET
+    """What it said with its progress."""
+    metrics: dict[str, float] | UnsetType = UNSET
     cost: float = 0.0
     """Of its ended attempts, in whatever unit the swarm has agreed on."""
 
@@ -252,6 +256,7 @@ def running_task(view: TaskView, arguments: bytes) -> TaskAnswer:
         result=None,
         error=None,
         cost=sum(attempt.cost for attempt in view.ended_attempts),
+        **_reported(view.progress),
         **_template(view.specification, arguments),
     )
 
@@ -287,8 +292,21 @@ def finished_task(
         result=result_of(ended, specification.work.driver),
         error=ended.error or None,
         cost=ended.cost,
+        **_reported(ended.progress),
         **_template(specification, finished.arguments),
     )
+
+
+def _reported(raw: bytes) -> dict[str, Any]:
+    """What the task has said of itself."""
+    if not raw:
+        return {}
+    report = reports.decode(raw)
+    return {
+        "progress": report.progress,
+        "message": report.message or UNSET,
+        "metrics": report.metrics or UNSET,
+    }
 
 
 def result_of(ended: TaskEnded, driver: str) -> ResultAnswer | None:

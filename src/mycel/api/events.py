@@ -41,6 +41,7 @@ KINDS: Final = (
     "job.cancelled",
     "task.queued",
     "task.started",
+    "task.progress",
     "task.delayed",
     "task.succeeded",
     "task.failed",

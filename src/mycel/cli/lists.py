@@ -69,12 +69,13 @@ def tasks(given: list[str]) -> int:
         print_json({"items": found})
         return 0
     print_table(
-        ("TASK", "STATE", "TRY", "WORKER", "AGE", "RAN", "WHAT"),
+        ("TASK", "STATE", "TRY", "DONE", "WORKER", "AGE", "RAN", "WHAT"),
         [
             (
                 task.id,
                 task.state,
                 str(task.attempt),
+                "-" if task.progress is None else f"{task.progress:.0%}",
                 names.get(task.worker or "", (task.worker or "")[-8:]),
                 age(task.created_at),
                 elapsed(task.started_at, task.finished_at),

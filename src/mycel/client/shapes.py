@@ -73,6 +73,11 @@ class Task(msgspec.Struct):
     """While it waits for another attempt."""
     result: TaskResult | None = None
     error: str | None = None
+    progress: float | None = None
+    """From 0 to 1, as the task reports it itself."""
+    message: str = ""
+    metrics: dict[str, float] = {}
+    cost: float = 0.0
 
     @property
     def is_over(self) -> bool:

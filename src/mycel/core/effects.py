@@ -12,7 +12,14 @@ import msgspec
 
 from .identifiers import AttemptId, JobId, JobNumber, LaneId, PeerId, RequestId
 from .journal import Entry
-from .messages import ControlMessage, Outcome, Renew, WorkMessage
+from .messages import (
+    CheckpointPart,
+    CheckpointTaken,
+    ControlMessage,
+    Outcome,
+    Renew,
+    WorkMessage,
+)
 from .work import Run, Shape
 
 
@@ -135,6 +142,25 @@ class TaskLeft(Effect, frozen=True):
     """All that it wrote is in the journal: nobody needs what was kept of it meanwhile."""
 
 
+class KeepCheckpoint(Effect, frozen=True):
+    """Write this piece to disk, and answer the worker with `CheckpointTaken`."""
+
+    peer: PeerId
+    job_id: JobId
+    index: int
+    part: CheckpointPart
+
+
+class ReadCheckpoint(Effect, frozen=True):
+    """Answer the worker with a `CheckpointPart` of the task's last checkpoint."""
+
+    peer: PeerId
+    job_id: JobId
+    index: int
+    attempt: AttemptId
+    offset: int
+
+
 class JobsForgotten(Effect, frozen=True):
     """The journal has them no more."""
 
@@ -170,6 +196,13 @@ class KillRuns(Effect, frozen=True):
 class CloseLane(Effect, frozen=True):
     driver: str
     lane: LaneId
+
+
+class CheckpointAnswered(Effect, frozen=True):
+    """What a scheduler has said of a checkpoint, of one of this worker's runs."""
+
+    run: AttemptId
+    message: CheckpointPart | CheckpointTaken
 
 
 class SpoolOutcomes(Effect, frozen=True):

@@ -12,7 +12,7 @@ from .derivation import Derived
 from .identifiers import AttemptId, JobId, LaneId, PeerId, RequestId
 from .jobs import Specification
 from .journal import Restored
-from .messages import ControlMessage, Outcome, Text, WorkMessage
+from .messages import CheckpointPart, ControlMessage, Outcome, Text, WorkMessage
 from .resources import Capabilities, ServedModel
 from .settings import SchedulerSettings
 
@@ -283,6 +283,23 @@ class RunsStreamed(Event, frozen=True):
 
 class RunsWrote(Event, frozen=True):
     texts: list[Text]
+
+
+class RunsProgressed(Event, frozen=True):
+    """The latest that attempts have reported of themselves."""
+
+    reports: list[tuple[AttemptId, bytes]]
+
+
+class RunCheckpointed(Event, frozen=True):
+    """A piece of an attempt's latest checkpoint is to go to its scheduler."""
+
+    part: CheckpointPart
+
+
+class RunWantsCheckpoint(Event, frozen=True):
+    attempt: AttemptId
+    offset: int
 
 
 class RunsWithdrawn(Event, frozen=True):

@@ -194,6 +194,43 @@ class Written(Message, frozen=True, tag="written"):
     texts: list[Text]
 
 
+class Progressed(Message, frozen=True, tag="progressed"):
+    """What attempts have reported of themselves, the latest only: JSON, as `reports.Report`."""
+
+    reports: list[tuple[AttemptId, bytes]]
+
+
+class CheckpointPart(Message, frozen=True, tag="checkpoint_part"):
+    """A piece of an attempt's latest checkpoint, answered by `CheckpointTaken`. From a scheduler
+    the answer to `CheckpointWanted`; `size` is 0 if the task has none."""
+
+    attempt: AttemptId
+    version: int
+    """Counts the checkpoints of an attempt."""
+    offset: int
+    size: int
+    """Of the whole."""
+    digest: bytes
+    """blake3 of the whole."""
+    data: bytes
+
+
+class CheckpointTaken(Message, frozen=True, tag="checkpoint_taken"):
+    """So much of that version has arrived: go on there. `is_kept` once the whole is on disk."""
+
+    attempt: AttemptId
+    version: int
+    upto: int
+    is_kept: bool
+
+
+class CheckpointWanted(Message, frozen=True, tag="checkpoint_wanted"):
+    """An attempt asks for the last checkpoint of its task, from `offset` on."""
+
+    attempt: AttemptId
+    offset: int
+
+
 class LeaseOver(Message, frozen=True, tag="lease_over"):
     """The lease has ended at the worker; what still runs under it runs on."""
 
@@ -457,6 +494,10 @@ WorkMessage = (
     | Returned
     | Streamed
     | Written
+    | Progressed
+    | CheckpointPart
+    | CheckpointTaken
+    | CheckpointWanted
     | LeaseOver
     | Welcome
     | Assign

@@ -31,6 +31,8 @@ class TaskView(msgspec.Struct, frozen=True):
     next_try_at: float | None
     """Unix time, while it backs off."""
     stage: str = ""
+    progress: bytes = b""
+    """JSON: what it has reported last."""
 
 
 class TaskIsOver(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from .container import ContainerSettings
+    from .desk import Desk
     from .environments import Environments, EnvironmentSettings
     from .filing import Files
     from .helper_client import Helper
@@ -48,6 +49,8 @@ class DriverContext(msgspec.Struct, frozen=True, kw_only=True):
     """Unset where no engine works."""
     environments: Environments | None = None
     """`create_drivers` sets this: they share it."""
+    desk: Desk | None = None
+    """Where tasks report; unset, they cannot."""
     files: Files | None = None
     """Who sees to the files of tasks; without it tasks have none."""
     holding: Holding = Holding()
@@ -96,6 +99,7 @@ def _python(context: DriverContext) -> Driver:
             grace_seconds=inner.grace_seconds,
             limits=PoolLimits(output_bytes_max=inner.output_bytes_max),
             holding=inner.holding,
+            desk=inner.desk,
         ),
     )
 

@@ -16,13 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.work import Work
 
 from .arguments import BadArguments
+from .desk import SOCKET_VARIABLE
 from .environment import inherited_environment
 from .helper_messages import (
     CloseLane,
@@ -64,6 +68,9 @@ class CommandDriver:
         self._holding = context.holding
         self._loop = asyncio.get_running_loop()
         self._outstanding: set[AttemptId] = set()
+        self._desk = context.desk
+        self._seats: dict[LaneId, deque[AttemptId]] = {}
+        """Who may report by which lane, in the order in which they run."""
         self._refused: list[Finished] = []
         self._none_left = asyncio.Event()
         self._none_left.set()
@@ -99,8 +106,15 @@ class CommandDriver:
             timeout_seconds = self._holding.timeout(work.timeout_seconds)
             self._outstanding.update(AttemptId(run.attempt) for run in prepared)
             self._none_left.clear()
+            environment = work.env
+            path = self._seat(lane, prepared)
+            if path:
+                environment = (*environment, (SOCKET_VARIABLE, path))
+                hold = None if hold is None else msgspec.structs.replace(hold, socket=path)
             self._helper.post(
-                RunProcesses(lane, job_id, work.command, work.env, timeout_seconds, prepared, hold)
+                RunProcesses(
+                    lane, job_id, work.command, environment, timeout_seconds, prepared, hold
+                )
             )
 
     def withdraw(self, attempts: list[AttemptId]) -> None:
@@ -112,6 +126,19 @@ class CommandDriver:
     def close_lane(self, lane: LaneId) -> None:
         self._holding.cores.give_back(lane)
         self._helper.post(CloseLane(lane))
+        if self._seats.pop(lane, None) is not None and self._desk is not None:
+            self._desk.close_one(f"lane-{lane}")
+
+    def _seat(self, lane: LaneId, runs: list[ProcessRun]) -> str:
+        """Where the tasks of this lane report; empty if nowhere."""
+        if self._desk is None:
+            return ""
+        seated = self._seats.setdefault(lane, deque())
+        while seated and seated[0] not in self._outstanding:
+            seated.popleft()
+        seated.extend(AttemptId(run.attempt) for run in runs)
+        ours = self._outstanding
+        return self._desk.open(f"lane-{lane}", lambda: [one for one in seated if one in ours])
 
     async def close(self) -> None:
         if self._outstanding:

@@ -178,6 +178,11 @@ class InterpreterLink:
             bool(ready), running, since, data[RESULTS_OFFSET : RESULTS_OFFSET + unsent_bytes]
         )
 
+    def running(self) -> list[AttemptId]:
+        """The attempt that runs now, if one does."""
+        attempt = self.read_memory().running
+        return [AttemptId(attempt)] if attempt in self.outstanding else []
+
     def last_words(self) -> News:
         """After its death: all that it had sent or was about to send."""
         chunks = [self._received]

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from .desk import SOCKET_VARIABLE, Desk
 from .helper_client import Helper
 from .helper_messages import (
     INTERPRETER_MEMORY,
@@ -47,6 +48,7 @@ class InterpreterPool:
         owner: int,
         grace_seconds: float,
         on_news: Callable[[InterpreterLink, News], None],
+        desk: Desk | None = None,
     ) -> None:
         self._helper = helper
         self._root = root
@@ -55,6 +57,7 @@ class InterpreterPool:
         self._owner = owner
         self._grace_seconds = grace_seconds
         self._on_news = on_news
+        self._desk = desk
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count(1)
         self._idle: list[InterpreterLink] = []
@@ -98,6 +101,8 @@ class InterpreterPool:
         link = self.links.pop(number, None)
         if link is not None and link in self._idle:
             self._idle.remove(link)
+        if link is not None and self._desk is not None:
+            self._desk.close_one(f"interpreter-{number}")
         if not self.links:
             self._empty.set()
         return link
@@ -134,7 +139,12 @@ class InterpreterPool:
         if packages:
             inherited.pop("PYTHONPATH", None)  # of the worker's own Python
         environment = {**inherited, **dict(key.env), "MYCEL_WORKDIR": folder}
-        request = StartInterpreter(number, command, environment, folder, key.hold)
+        hold = key.hold
+        if self._desk is not None:
+            path = self._desk.open(f"interpreter-{number}", link.running)
+            environment[SOCKET_VARIABLE] = path
+            hold = msgspec.structs.replace(hold, socket=path)
+        request = StartInterpreter(number, command, environment, folder, hold)
         self._helper.post_with_descriptors(request, link.descriptors())
         link.handed_over()
         return link

@@ -23,6 +23,7 @@ from typing import Final
 from mycel.core.identifiers import AttemptId, LaneId
 
 from .commands import HELPER_LOST
+from .desk import Desk
 from .devices import Holding
 from .environment import inherited_environment
 from .helper_client import Helper
@@ -59,6 +60,7 @@ class PythonDriver:
         limits: PoolLimits | None = None,
         environment: dict[str, str] | None = None,
         holding: Holding | None = None,
+        desk: Desk | None = None,
     ) -> None:
         self._helper = helper
         self._listener = listener
@@ -77,6 +79,7 @@ class PythonDriver:
             self._holding.owner,
             grace_seconds,
             self._told,
+            desk,
         )
         self._lanes: dict[LaneId, _Lane] = {}
         self._lane_of: dict[int, LaneId] = {}

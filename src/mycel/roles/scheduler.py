@@ -22,6 +22,7 @@ from mycel.core.scheduler import Scheduler
 from mycel.core.settings import RetrySettings, SchedulerSettings
 from mycel.discovery.peerbook import PeerBook
 from mycel.node.clock import LoopClock
+from mycel.store.checkpoints import CheckpointFiles
 from mycel.store.live_logs import LiveLogs
 from mycel.store.sqlite import SqliteStore
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from mycel.api.server import ApiServer
 
 
+SWEEP_SECONDS: Final = 30.0
+"""So long after the start, checkpoints that a crash has left behind are removed."""
 SWITCH_SECONDS: Final = 0.0005
 """So long a thread waits for the interpreter lock before it insists (Python: 5 ms). The writer
 wants it after each row; its commits must not stand behind a busy loop."""
@@ -107,6 +110,7 @@ async def serve(program: Program, port: int | None) -> None:
         hasher=blake3,
     )
     backend = SchedulerBackend(machine, store, LiveLogs(path), program.options.name, __version__)
+    checkpoints = CheckpointFiles(path, loop.call_soon_threadsafe)
     node = SchedulerNode(
         machine,
         LoopClock(loop),
@@ -122,7 +126,9 @@ async def serve(program: Program, port: int | None) -> None:
         book=PeerBook(program.folder.path / "peers.json"),
         reserves=reserves(configuration),
         revoking=program.revoking,
+        checkpoints=checkpoints,
     )
+    backend.checkpoints = checkpoints
     node.arrival = program.arrival()
     keeping = keeping_of(program, machine)
     node.blobs = keeping.channels
@@ -150,6 +156,7 @@ async def serve(program: Program, port: int | None) -> None:
             keep_at=program.folder.path / "credentials",
         )
         api = await _start_api(program, backend, bound, limits)
+        loop.call_later(SWEEP_SECONDS, checkpoints.sweep, machine.is_live)
         program.ready(swarm.peer, swarm.addresses, api.address)
         await program.until_ended()
     finally:
@@ -157,6 +164,7 @@ async def serve(program: Program, port: int | None) -> None:
         await keeping.stop()
         await swarm.stop()
         store.close()
+        checkpoints.close()
         backend.close()
         bound.close()
 

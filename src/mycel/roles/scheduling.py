@@ -15,8 +15,10 @@ from mycel.core.effects import (
     Hangup,
     JobsAdvanced,
     JobsForgotten,
+    KeepCheckpoint,
     Note,
     Part,
+    ReadCheckpoint,
     Reply,
     Seek,
     Send,
@@ -36,7 +38,15 @@ from mycel.core.events import (
     WorkerWithdrawn,
 )
 from mycel.core.identifiers import PeerId
-from mycel.core.messages import Announcement, Close, Dismiss, PeerRecord, Request
+from mycel.core.messages import (
+    Announcement,
+    CheckpointPart,
+    CheckpointTaken,
+    Close,
+    Dismiss,
+    PeerRecord,
+    Request,
+)
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import SchedulerSettings
 from mycel.discovery.peerbook import PeerBook
@@ -44,6 +54,7 @@ from mycel.discovery.searching import Searching
 from mycel.discovery.ways import Ways
 from mycel.node.clock import Clock
 from mycel.node.runtime import Runtime
+from mycel.store.checkpoints import Checkpoints, Found, MemoryCheckpoints, Taken
 from mycel.store.interface import Journal
 from mycel.swarm.interface import Admission, SignedRecord, Swarm
 from mycel.wire import codec
@@ -92,6 +103,7 @@ class SchedulerNode(Member):
         book: PeerBook | None = None,
         reserves: bool = False,
         revoking: Revoking | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         perform: Mapping[type[Effect], Callable[[Any], None]] = {
             Send: self.send,
@@ -106,6 +118,8 @@ class SchedulerNode(Member):
             TaskWrote: clients.wrote,
             TaskLeft: clients.left,
             JobsForgotten: clients.forgotten,
+            KeepCheckpoint: self._keep_checkpoint,
+            ReadCheckpoint: self._read_checkpoint,
             Part: self._part,
             Seek: self._seek,
             Announce: self._announce_soon,
@@ -116,6 +130,7 @@ class SchedulerNode(Member):
             clock, (ROLE,), gateways, note, self.runtime, revoking, book, reserves=reserves
         )
         self._journal = journal
+        self.checkpoints: Checkpoints = checkpoints or MemoryCheckpoints()
         self._topic = schedulers_topic(swarm_name)
         self.credentials: Credentials | None = None
         """By what right users' jobs run; set before the first job comes."""
@@ -143,6 +158,24 @@ class SchedulerNode(Member):
             self._links.send(effect.peer, msgspec.structs.replace(message, token=token))
         else:
             super().send(effect)
+
+    def _keep_checkpoint(self, effect: KeepCheckpoint) -> None:
+        part = effect.part
+
+        def done(taken: Taken) -> None:
+            answer = CheckpointTaken(part.attempt, part.version, taken.upto, taken.is_kept)
+            self._links.send(effect.peer, answer)
+
+        self.checkpoints.keep(effect.job_id, effect.index, part, done)
+
+    def _read_checkpoint(self, effect: ReadCheckpoint) -> None:
+        def done(found: Found) -> None:
+            about = (effect.attempt, 0, effect.offset)
+            self._links.send(
+                effect.peer, CheckpointPart(*about, found.size, found.digest, found.data)
+            )
+
+        self.checkpoints.read(effect.job_id, effect.index, effect.offset, done)
 
     def start(self, swarm: Swarm) -> None:
         """The boot number is raised before the first message; the journal is read."""

@@ -29,6 +29,7 @@ from mycel.core.rights import Rights
 from mycel.core.scheduler import Scheduler
 from mycel.core.views import Figures
 from mycel.node.clock import boot_seconds
+from mycel.store.checkpoints import Checkpoints
 from mycel.store.interface import Reader
 from mycel.store.live_logs import LiveLogs, Stretch
 from mycel.telemetry.blob_metrics import blob_metrics
@@ -69,6 +70,8 @@ class SchedulerBackend:
         self._latencies = Recent(boot_seconds())
         self.credentials: Credentials | None = None
         """Of the users whose jobs run here."""
+        self.checkpoints: Checkpoints | None = None
+        """Of tasks that have not ended."""
         self.spread: Callable[[list[bytes]], int] | None = None
         """Where revocations go."""
         self.blobs: Keeping | None = None
@@ -246,10 +249,14 @@ class SchedulerBackend:
         if effect.has_output:
             self._live_logs.drop(effect.job_id, effect.index)
         self._outputs.left(effect.job_id, effect.index)
+        if self.checkpoints is not None:
+            self.checkpoints.drop(effect.job_id, effect.index)
 
     def forgotten(self, effect: JobsForgotten) -> None:
         for job in effect.jobs:
             self._live_logs.forget(job)
+            if self.checkpoints is not None:
+                self.checkpoints.forget(job)
 
     # Metrics
 

@@ -92,6 +92,8 @@ async def serve(
     finally:
         attending.stop()
         await _stop(node, drivers)
+        if context.desk is not None:
+            await context.desk.close()
         await offering.close()
         await caching.stop()
         await helper.close()
@@ -171,6 +173,7 @@ def _context(
     caching: Caching,
 ) -> DriverContext:
     from mycel.drivers import DriverContext
+    from mycel.drivers.desk import Desk
 
     from .capabilities import environment_settings
     from .confining import TASKS
@@ -184,6 +187,7 @@ def _context(
         environment_settings=environment_settings(program.configuration.worker.environments),
         containers=containers,
         files=files_of(program, caching),
+        desk=Desk(node.reporting, program.folder.path / "tasks"),
     )
 
 

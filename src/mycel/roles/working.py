@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from blake3 import blake3
+
 from mycel.blobs.messages import BLOB_PROTOCOL
 from mycel.core.effects import (
+    CheckpointAnswered,
     CloseLane,
     Dial,
     Effect,
@@ -54,6 +57,7 @@ from .allowance import Allowance
 from .joining import peer_in
 from .member import Member, NoteLine
 from .protocols import SIGNAL_PROTOCOL, schedulers_topic
+from .reporting import Reporting
 from .revoking import Revoking
 
 ROLE: Final = "worker"
@@ -117,6 +121,7 @@ class WorkerNode(Member):
             SpoolOutcomes: self._keep,
             UnspoolOutcomes: self._drop,
             Emptied: lambda _: self._emptied.set(),
+            CheckpointAnswered: lambda effect: self.reporting.answered(effect),
         }
         self.runtime = Runtime(machine, clock, None, perform, failed)
         revoking = revoking or Revoking(swarm_name, note)
@@ -131,6 +136,7 @@ class WorkerNode(Member):
         self._known: dict[PeerId, Known] = {}
         self._allowance = Allowance()
         self._emptied = asyncio.Event()
+        self.reporting = Reporting(clock, self.runtime.post, lambda data: blake3(data).digest())
 
     def start(self, swarm: Swarm, drivers: list[Driver]) -> None:
         self._drivers = {driver.name: driver for driver in drivers}
@@ -332,6 +338,9 @@ class WorkerNode(Member):
             self.runtime.post(RunsWrote(told))
 
     def finished(self, finished: list[Finished]) -> None:
+        if self.reporting.is_busy:
+            for one in finished:
+                self.reporting.ended(one.attempt)
         self.runtime.post(RunsFinished([_bare_outcome(one) for one in finished]))
         self.runtime.turn_now()
 

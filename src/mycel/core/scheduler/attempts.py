@@ -289,6 +289,8 @@ class Attempts:
         taken = state.backoff.remove(key) or self._take_from_queue(block, index)
         assert taken, "a task that is neither out nor ended must wait somewhere"
         task_state = TASK[TaskState.QUEUED, step]
+        if key in state.histories:
+            state.emit(TaskLeft(block.job.id, index, has_output=False))
         ended = TaskEnded(
             job=block.job.number,
             index=index,
@@ -346,6 +348,7 @@ class Attempts:
             self._state.unix(now),
             outcome.value_size,
             self._spent(attempt) + self._cost(attempt, outcome),
+            attempt.progress,
         )
         attempt.job.file_bytes += outcome.value_size
         if attempt.was_long or attempt.key in self._state.histories:

@@ -37,6 +37,7 @@ from .leasing import Leasing
 from .measuring import Measuring
 from .presence import Presence
 from .previewing import Previewing
+from .reporting import Reporting
 from .restoring import Restoring
 from .retention import Retention
 from .roster import Roster
@@ -98,6 +99,7 @@ class Scheduler:
             self._deadlines,
         )
         self._retention = Retention(self.state)
+        self._reporting = Reporting(self.state)
         self._draining = Draining(self.state, self._roster, self._leasing, self._views)
         self._handlers = self._event_table()
         self._messages = self._message_table()
@@ -150,6 +152,9 @@ class Scheduler:
             messages.Returned: self._returned,
             messages.Streamed: self._streamed,
             messages.Written: self._written,
+            messages.Progressed: self._reporting.progressed,
+            messages.CheckpointPart: self._reporting.checkpointed,
+            messages.CheckpointWanted: self._reporting.wanted,
             messages.Accepted: self._accepted,
             messages.Refused: self._refused,
             messages.LeaseOver: self._lease_over,
@@ -217,6 +222,12 @@ class Scheduler:
 
     def figures(self) -> Figures:
         return self._views.figures()
+
+    def is_live(self, job_id: str, index: int) -> bool:
+        """Whether there is such a task, and it has not ended."""
+        job = self.state.job_ids.get(JobId(job_id))
+        block = None if job is None else job.block_of(index)
+        return job is not None and block is not None and not job.is_ended(block, index)
 
     def take_latencies(self) -> list[float]:
         """Seconds from queue to success or failure, since the last call; for the metrics."""

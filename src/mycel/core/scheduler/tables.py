@@ -43,6 +43,7 @@ class Attempt:
         "key",
         "lease",
         "number",
+        "progress",
         "started_at",
         "state",
         "task_state",
@@ -71,6 +72,8 @@ class Attempt:
         self.started_at: float | None = None
         self.state = AttemptState.ASSIGNED
         self.task_state = TaskState.LEASED
+        self.progress = b""
+        """JSON: what it has reported last."""
         self.was_long = False
         """It was told to have started: something may be kept of it beside the journal."""
 

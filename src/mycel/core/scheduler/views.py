@@ -179,6 +179,7 @@ class Views:
             ended_attempts=list(state.histories.get(key, ())),
             next_try_at=None if due_at is None else state.unix(due_at),
             stage=stage_name(block),
+            progress=b"" if attempt is None else attempt.progress,
         )
 
     def _explain(self, event: ExplainTask, now: float) -> Explanation | NotFound:

@@ -34,6 +34,7 @@ from .closing import TIMER as HAND_BACK
 from .granting import Granting
 from .grants import Grants
 from .outcomes import Outcomes
+from .reporting import Reporting
 from .running import Running
 from .tables import Grant, Held, SchedulerRecord, Unacknowledged
 
@@ -72,6 +73,7 @@ class WorkerMachine:
         self.authority = Authority(self, self._granted, inspect, rules)
         self._outcomes = Outcomes(self)
         self.closing = Closing(self, self._granted)
+        self._reporting = Reporting(self)
         self._running = Running(self, self._granted, self._outcomes, digest)
         self._handlers: dict[type[Event], Callable[..., None]] = {
             events.SpoolLoaded: self._spool_loaded,
@@ -84,6 +86,9 @@ class WorkerMachine:
             events.RunsReturned: self._running.runs_returned,
             events.RunsStreamed: self._running.runs_streamed,
             events.RunsWrote: self._running.runs_wrote,
+            events.RunsProgressed: self._reporting.progressed,
+            events.RunCheckpointed: self._reporting.checkpointed,
+            events.RunWantsCheckpoint: self._reporting.wanted,
             events.RunsWithdrawn: self._running.runs_withdrawn,
             events.Reachable: self._reachable,
             events.Serving: self._serving,
@@ -105,6 +110,8 @@ class WorkerMachine:
             messages.Release: self._granted.release,
             messages.Request: self.granting.requested,
             messages.Close: self.closing.asked,
+            messages.CheckpointPart: self._reporting.answered,
+            messages.CheckpointTaken: self._reporting.answered,
         }
 
     @property

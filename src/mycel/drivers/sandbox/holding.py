@@ -42,6 +42,8 @@ class Hold(msgspec.Struct, frozen=True, array_like=True):
     """Which devices are its own, for the libraries that ask."""
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
+    socket: str = ""
+    """Where it reports: the one thing of the worker's own that it sees."""
 
 
 class GroupsPlan(msgspec.Struct, frozen=True, array_like=True):

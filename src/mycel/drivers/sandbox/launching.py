@@ -134,6 +134,8 @@ class Launching:
         words += confine.online if hold.network else confine.offline
         words += device_words(hold.devices)
         words += path_words(hold.readable, hold.writable)
+        if hold.socket:
+            words += path_words((hold.socket,), ())
         words += folder_words(folder)
         if self._filter >= 0:
             words += ["--seccomp", str(FILTER_DESCRIPTOR)]
