@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ def test_it_prints_one_flat_object_and_everything_arrives() -> None:
     assert figures["killed"] == 6
     speeds = [value for name, value in figures.items() if name.endswith("_per_s")]
     assert all(value > 0 for value in speeds)
+    assert figures["hello_ms_p50"] > 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -48,6 +50,27 @@ def test_a_signal_ends_it_and_all_its_processes(number: signal.Signals) -> None:
         bench.stderr.read()
         assert bench.wait(30) == 130
     eventually(lambda: not any(is_alive(pid) for pid in children), "its processes have ended")
+
+
+def test_its_processes_do_not_outlive_it_when_it_is_killed() -> None:
+    with subprocess.Popen(command(*SMALL), stderr=subprocess.PIPE, text=True) as bench:
+        assert bench.stderr is not None
+        assert any("have joined" in line for line in bench.stderr)
+        children = [child.pid for child in psutil.Process(bench.pid).children(recursive=True)]
+        assert len(children) >= 4
+        for child in children:  # so busy that none can see the end of its input
+            os.kill(child, signal.SIGSTOP)
+        bench.kill()
+        bench.wait()
+    eventually(lambda: not any(is_alive(pid) for pid in children), "its processes have ended")
+
+
+@pytest.mark.parametrize("suite", ["quick", "drivers", "matching", "swarm", "blobs"])
+def test_each_suite_explains_its_own_options(suite: str) -> None:
+    asked = [sys.executable, "-m", "mycel", "bench", suite, "--help"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert f"usage: mycel bench {suite} [-h] [--json]" in done.stdout
 
 
 @pytest.mark.parametrize(

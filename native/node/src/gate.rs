@@ -24,7 +24,10 @@ use std::{
     future::{Future, poll_fn},
     io,
     pin::pin,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     task::Poll,
     time::{Duration, Instant},
 };
@@ -88,6 +91,9 @@ pub struct Gate {
     instance: Instance,
     members: Mutex<HashMap<PeerId, Member>>,
     revocations: Mutex<Revocations>,
+    /// Hellos that ended well, and how long they took in all.
+    hellos: AtomicU64,
+    hello_microseconds: AtomicU64,
 }
 
 /// What the gate learnt of a peer when it let it in.
@@ -128,8 +134,15 @@ impl Gate {
             instance,
             members: Mutex::default(),
             revocations: Mutex::new(Revocations::new(entrance.max_revocations)),
+            hellos: AtomicU64::default(),
+            hello_microseconds: AtomicU64::default(),
             entrance,
         })
+    }
+
+    /// How many connections passed, and the microseconds that this has added to them.
+    pub fn hellos(&self) -> (u64, u64) {
+        (self.hellos.load(Relaxed), self.hello_microseconds.load(Relaxed))
     }
 
     pub fn admission_of(&self, peer: &PeerId) -> Option<Admission> {
@@ -185,6 +198,7 @@ impl Gate {
             ConnectedPoint::Dialer { role_override, .. } => role_override,
             ConnectedPoint::Listener { .. } => Endpoint::Listener,
         };
+        let began = Instant::now();
         let hello = async {
             match role {
                 Endpoint::Dialer => self.hello_as_dialer(peer, muxer).await,
@@ -194,6 +208,8 @@ impl Gate {
         let muxer = tokio::time::timeout(self.entrance.timeout, hello)
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the hello timed out"))??;
+        self.hellos.fetch_add(1, Relaxed);
+        self.hello_microseconds.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         Ok((peer, muxer))
     }
 

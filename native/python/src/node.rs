@@ -195,6 +195,9 @@ impl Node {
             by_label.set_item(label, value)?;
             figures.set_item(name, by_label)?;
         }
+        let (hellos, microseconds) = self.handle.gate.hellos();
+        figures.set_item("hellos", hellos)?;
+        figures.set_item("hello_microseconds", microseconds)?;
         figures.set_item("dropped_notices", self.queue.dropped_notices())?;
         Ok(figures)
     }

@@ -121,6 +121,9 @@ class SwarmFigures(msgspec.Struct, frozen=True, kw_only=True):
     """By outcome: `succeeded`, or a `DialFailure`."""
     refusals: dict[str, int] = {}
     """Who dialled us and got no further than the hello, by reason."""
+    hellos: int = 0
+    hello_microseconds: int = 0
+    """Connections that passed the hello, and what it has added to them in all."""
     cut_offs: dict[str, int] = {}
     """Misbehaving peers that we disconnected, by reason."""
     trimmed: int = 0
@@ -131,7 +134,9 @@ class SwarmFigures(msgspec.Struct, frozen=True, kw_only=True):
     bytes_out: dict[str, int] = {}
     """By path: `direct`, `relayed`."""
     dht_queries: dict[str, int] = {}
-    """By kind: `find`, `get`, `locate`, `provide`, `put`."""
+    """By kind: `bootstrap`, `find`, `get`, `locate`, `provide`, `put`."""
+    dht_published: dict[str, int] = {}
+    """What this node told the DHT: `succeeded`, `failed`."""
     dht_refused: dict[str, int] = {}
     """Records that were not kept or not believed, by reason."""
     dht_records: int = 0

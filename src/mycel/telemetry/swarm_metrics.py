@@ -52,10 +52,13 @@ def _totals(figures: SwarmFigures) -> Iterator[Metric]:
         ("bytes_in", "By path.", "path", figures.bytes_in),
         ("bytes_out", "By path.", "path", figures.bytes_out),
         ("dht_queries", "By kind.", "kind", figures.dht_queries),
+        ("dht_published", "What this node told.", "outcome", figures.dht_published),
         ("dht_refused", "Records not kept or not believed.", "reason", figures.dht_refused),
     ):
         yield _labelled(CounterMetricFamily(f"{PREFIX}{name}", text, labels=[label]), values)
     for name, text, value in (
+        ("hellos", "Connections that passed the hello.", figures.hellos),
+        ("hello_seconds", "That it added to them.", figures.hello_microseconds / 1e6),
         ("trimmed", "Peers disconnected because there were too many.", figures.trimmed),
         ("gossip_published", "Messages of this node.", figures.gossip_published),
         ("gossip_received", "Messages taken in.", figures.gossip_received),

@@ -31,6 +31,10 @@ pub const PROTOCOL: StreamProtocol = StreamProtocol::new("/mycel/kad/1");
 const MAX_PACKET_BYTES: usize = 64 * 1024;
 /// What was published to a small swarm is published again when this one has grown.
 const SETTLE: Duration = Duration::from_secs(1);
+/// What could not be published is tried again after this long: nobody finds it before.
+const RETRY: Duration = Duration::from_secs(2);
+/// Of so many times as many peers as a search is for, the nearest are near enough.
+const ENOUGH: u32 = 2;
 
 pub fn behaviour(peer: PeerId, swarm: String, s: &Settings) -> Behaviour {
     let replication = NonZeroUsize::new(s.kademlia_replication).unwrap_or(NonZeroUsize::MIN);
@@ -47,8 +51,8 @@ pub fn behaviour(peer: PeerId, swarm: String, s: &Settings) -> Behaviour {
         .set_publication_interval(None)
         .set_provider_publication_interval(None)
         .set_caching(kad::Caching::Disabled)
-        // One bootstrap follows each new entry of the routing table; the driver shortens it.
-        .set_periodic_bootstrap_interval(None);
+        // Of a bootstrap only the search for ourselves is done; see `query_progressed`.
+        .set_periodic_bootstrap_interval(Some(s.republish));
     let rules = Rules {
         max_bytes: s.record_max_bytes,
         tolerance_ms: s.message_tolerance.as_millis() as u64,
@@ -80,7 +84,14 @@ enum Query {
     Whereabouts {
         peer: PeerId,
     },
-    Publication,
+    Publication(Publication),
+}
+
+/// What this node tells the others, one at a time.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Publication {
+    Key(RecordKey),
+    Record,
 }
 
 /// This node's own record.
@@ -98,11 +109,14 @@ pub struct Dht {
     provided: HashSet<RecordKey>,
     own: Option<Own>,
     publish_at: Instant,
+    failed: HashSet<Publication>,
+    retry_at: Instant,
     /// How many peers the routing table had when everything was last published.
     published_to: usize,
     known_peers: usize,
     record_ttl: Duration,
     republish: Duration,
+    replication: u32,
     max_queries: usize,
     enough_providers: usize,
     enough_answers: usize,
@@ -123,10 +137,13 @@ impl Dht {
             provided: HashSet::new(),
             own: None,
             publish_at: Instant::now() + s.republish,
+            failed: HashSet::new(),
+            retry_at: Instant::now(),
             published_to: 0,
             known_peers: 0,
             record_ttl: s.record_ttl,
             republish: s.republish,
+            replication: s.kademlia_replication as u32,
             max_queries: s.max_queries,
             enough_providers: s.enough_providers,
             enough_answers: s.enough_answers,
@@ -146,9 +163,9 @@ impl Dht {
     }
 
     fn announce(&mut self, kademlia: &mut Behaviour, key: RecordKey) {
-        if let Ok(query) = kademlia.start_providing(key) {
+        if let Ok(query) = kademlia.start_providing(key.clone()) {
             self.figures.dht_query("provide");
-            self.queries.insert(query, Query::Publication);
+            self.queries.insert(query, Query::Publication(Publication::Key(key)));
         }
     }
 
@@ -185,7 +202,7 @@ impl Dht {
         record.expires = Some(Instant::now() + self.record_ttl.min(Duration::from_millis(left_ms)));
         if let Ok(query) = kademlia.put_record(record, kad::Quorum::One) {
             self.figures.dht_query("put");
-            self.queries.insert(query, Query::Publication);
+            self.queries.insert(query, Query::Publication(Publication::Record));
         }
     }
 
@@ -221,8 +238,19 @@ impl Dht {
         self.queries.len() >= self.max_queries
     }
 
+    /// Ends searches that have asked enough peers. While one of the nearest takes its time
+    /// to answer, or to be dead, Kademlia asks ever farther ones, in the end all there are; in
+    /// a swarm that forms this alone makes everybody so slow that it feeds itself.
+    pub fn cut_short(&self, kademlia: &mut Behaviour) {
+        for mut query in kademlia.iter_queries_mut() {
+            if query.stats().num_successes() >= ENOUGH * self.replication {
+                query.finish();
+            }
+        }
+    }
+
     pub fn is_publishing(&self) -> bool {
-        self.queries.values().any(|query| matches!(query, Query::Publication))
+        self.queries.values().any(|query| matches!(query, Query::Publication(_)))
     }
 
     /// The routing table has so many peers now.
@@ -234,20 +262,36 @@ impl Dht {
         }
     }
 
-    /// Called now and then: publishes again what is due, drops what has expired.
-    pub fn tick(&mut self, kademlia: &mut Behaviour) {
+    /// Called now and then: publishes again what is due, drops what has expired. Whether
+    /// searches have begun by that.
+    pub fn tick(&mut self, kademlia: &mut Behaviour) -> bool {
         let now = Instant::now();
         kademlia.store_mut().drop_expired(now);
         let store = kademlia.store_mut();
         self.figures.dht_kept(store.record_count(), store.provider_count());
-        if now < self.publish_at {
-            return;
+        if now >= self.publish_at {
+            self.failed.clear();
+            self.publish_at = now + self.republish;
+            self.published_to = self.known_peers;
+            self.publish_own(kademlia);
+            for key in self.provided.clone() {
+                self.announce(kademlia, key);
+            }
+        } else if now >= self.retry_at {
+            self.retry(kademlia);
         }
-        self.publish_at = now + self.republish;
-        self.published_to = self.known_peers;
-        self.publish_own(kademlia);
-        for key in self.provided.clone() {
-            self.announce(kademlia, key);
+        self.is_publishing()
+    }
+
+    fn retry(&mut self, kademlia: &mut Behaviour) {
+        for publication in std::mem::take(&mut self.failed) {
+            match publication {
+                Publication::Record => self.publish_own(kademlia),
+                Publication::Key(key) if self.provided.contains(&key) => {
+                    self.announce(kademlia, key);
+                }
+                Publication::Key(_) => {}
+            }
         }
     }
 
@@ -281,6 +325,18 @@ impl Dht {
                 }
                 *answers >= self.enough_answers
             }
+            (Query::Publication(publication), result) => {
+                let failed = matches!(
+                    result,
+                    QueryResult::StartProviding(Err(_)) | QueryResult::PutRecord(Err(_))
+                );
+                self.figures.count_by("dht_published", if failed { "failed" } else { "succeeded" });
+                if failed {
+                    self.failed.insert(publication.clone());
+                    self.retry_at = Instant::now() + RETRY;
+                }
+                false
+            }
             _ => false,
         };
         if last {
@@ -310,7 +366,7 @@ impl Dht {
                 self.queue.push(Event::RecordFound { query, record: best });
             }
             Query::Whereabouts { peer } => return Some(peer),
-            Query::Publication => {}
+            Query::Publication(_) => {}
         }
         None
     }

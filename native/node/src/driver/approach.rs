@@ -119,7 +119,9 @@ impl Driver {
         let unknown = known.is_empty();
         self.approaches.insert(peer, Approach::new(peer, known, Instant::now()));
         let searches = unknown && self.dht.locate(&mut self.swarm.behaviour_mut().kademlia, peer);
-        if !searches {
+        if searches {
+            self.searches();
+        } else {
             self.proceed(peer);
         }
     }

@@ -92,6 +92,7 @@ impl Driver {
     }
 
     fn dht_command(&mut self, command: Command) {
+        self.searches();
         let kademlia = &mut self.swarm.behaviour_mut().kademlia;
         match command {
             Command::Provide { key } => self.dht.provide(kademlia, key.into()),

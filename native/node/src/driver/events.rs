@@ -258,6 +258,7 @@ impl Driver {
                 let known = buckets.map(|bucket| bucket.num_entries()).sum();
                 self.figures.set("dht_routing_table", known);
                 self.dht.table_changed(known);
+                self.searches(); // one for ourselves follows the first peers
             }
             _ => {}
         }
@@ -267,6 +268,7 @@ impl Driver {
         let kademlia = &mut self.swarm.behaviour_mut().kademlia;
         match &result {
             kad::QueryResult::Bootstrap(_) => {
+                self.figures.dht_query("bootstrap");
                 // After the look-up of ourselves each refreshed bucket would meet a dozen
                 // more peers, in all most of the swarm: cut it short.
                 if let Some(mut refresh) = kademlia.query_mut(&id) {

@@ -49,6 +49,8 @@ use crate::{
 /// The swarm's idle time-out is not used: a connection manager will decide.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const COMMANDS_AT_ONCE: usize = 256;
+/// How often searches are looked at while there may be some.
+const LOOK_AT_SEARCHES: Duration = Duration::from_millis(50);
 
 pub fn swarm(
     key: &Keypair,
@@ -85,6 +87,8 @@ pub struct Driver {
     facts: Arc<Facts>,
     peers: Peers,
     dht: Dht,
+    /// Until then searches may run, of ours or of Kademlia's own.
+    searching_until: Instant,
     validator: Validator,
     /// Where peers can be dialled, as they or others say.
     addresses: PeerAddresses,
@@ -140,6 +144,7 @@ impl Driver {
                 max_streams,
             ),
             dht: Dht::new(signer.clone(), queue.clone(), figures.clone(), &settings),
+            searching_until: Instant::now(),
             validator: Validator::new(signer, &settings),
             addresses: PeerAddresses::new(known_peers),
             queue,
@@ -169,8 +174,14 @@ impl Driver {
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut tick = tokio::time::interval(self.settings.tick);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = tokio::time::interval(LOOK_AT_SEARCHES);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let searching = Instant::now() < self.searching_until;
             tokio::select! {
+                _ = look.tick(), if searching => {
+                    self.dht.cut_short(&mut self.swarm.behaviour_mut().kademlia);
+                }
                 count = inbox.recv_many(&mut batch, COMMANDS_AT_ONCE) => {
                     if count == 0 {
                         break; // every handle is gone
@@ -244,8 +255,15 @@ impl Driver {
         self.instances.insert(connection, instance);
     }
 
+    /// A search begins or may begin: none takes longer than this.
+    fn searches(&mut self) {
+        self.searching_until = Instant::now() + 2 * self.settings.query_timeout;
+    }
+
     fn tick(&mut self) {
-        self.dht.tick(&mut self.swarm.behaviour_mut().kademlia);
+        if self.dht.tick(&mut self.swarm.behaviour_mut().kademlia) {
+            self.searches();
+        }
         self.validator.forget();
         self.conduct.tick();
         self.swarm.behaviour_mut().bans.forget(Instant::now());

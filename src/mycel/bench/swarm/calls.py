@@ -1,13 +1,14 @@
 """Children that answer calls: one JSON line in, one JSON line out.
 
-A child ends when its standard input does, so that none outlives the one who started it,
-not even one that was killed.
+A child ends when its standard input does, and the kernel kills one that is too busy to see
+that: none outlives the one who started it, not even one that was killed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -18,6 +19,10 @@ from typing import Any, Final
 from mycel.cli.errors import CommandError
 
 LINE_BYTES_MAX: Final = 16 << 20
+_PR_SET_PDEATHSIG: Final = 1
+_PARENT: Final = "MYCEL_BENCH_PARENT"
+"""Names who started a child, so that the child sees if it was orphaned before it could ask
+to be killed."""
 Answerer = Callable[..., Awaitable[Any]]
 
 
@@ -43,6 +48,7 @@ class Child:
             limit=LINE_BYTES_MAX,
             # Ctrl-C is for the parent, which ends its children in order.
             start_new_session=True,
+            env={**os.environ, _PARENT: str(os.getpid())},
         )
         return cls(process)
 
@@ -72,6 +78,7 @@ class Child:
 
 async def answer_calls(answerers: Mapping[str, Answerer]) -> None:
     """The side of the child: until its standard input ends."""
+    _die_with_parent()
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -82,3 +89,9 @@ async def answer_calls(answerers: Mapping[str, Answerer]) -> None:
         except Exception as error:  # noqa: BLE001 - this edge owns the call, and reports it
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(os.environ.get(_PARENT, os.getppid())):
+        os._exit(1)

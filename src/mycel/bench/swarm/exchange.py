@@ -140,6 +140,8 @@ class Caller(IndifferentListener):
     async def start(self, owner: str, address: str) -> None:
         self._address = address
         self._swarm = await start_node(self, bytes.fromhex(owner), "worker", LISTEN)
+
+    async def open(self) -> None:
         peer = await self._dial()
         self._opened = asyncio.get_running_loop().create_future()
         self._swarm.open_stream(peer, WORK_PROTOCOL)
@@ -190,6 +192,22 @@ class Caller(IndifferentListener):
         await done
         return chunks * CHUNK_BYTES / (time.perf_counter() - began) / 1e6
 
+    async def hellos(self, count: int) -> list[float]:
+        """The milliseconds that each of so many hellos has added to its connection."""
+        took = []
+        for _ in range(count):
+            before = self._swarm.figures().hello_microseconds
+            peer = await self._dial()
+            took.append((self._swarm.figures().hello_microseconds - before) / 1000)
+            self._gone = asyncio.get_running_loop().create_future()
+            self._swarm.disconnect(peer)
+            await self._gone
+        return took
+
+    def disconnected(self, peer: PeerId, cause: str) -> None:
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
     def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
         self._take(stream, frames)
 
@@ -219,6 +237,8 @@ async def _main() -> None:
         {
             "echo": echo.start,
             "start": caller.start,
+            "hellos": caller.hellos,
+            "open": caller.open,
             "requests": caller.requests,
             "tcp_requests": caller.tcp_requests,
             "bulk": caller.bulk,

@@ -65,7 +65,8 @@ async def _exchange(plan: Plan) -> dict[str, float]:
         echo, caller = children
         there = await echo.call("echo", owner=owner)
         await caller.call("start", owner=owner, address=there["address"])
-        rounds: dict[str, list[float]] = {}
+        rounds = {"hello_ms_p50": await caller.call("hellos", count=plan.hellos)}
+        await caller.call("open")
 
         def keep(name: str, value: float) -> None:
             rounds.setdefault(name, []).append(value)

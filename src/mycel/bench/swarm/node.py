@@ -122,6 +122,14 @@ class BenchNode(IndifferentListener):
         if ours and self._joining is not None:
             self._joining.stream_opened(stream)
 
+    def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None:
+        if self._joining is not None:
+            self._joining.stream_failed(peer)
+
+    def stream_closed(self, stream: Stream, error: str) -> None:
+        if self._joining is not None:
+            self._joining.stream_closed(stream)
+
     def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
         if self._joining is not None:
             self._joining.frames(stream, frames)
@@ -136,10 +144,13 @@ class BenchNode(IndifferentListener):
         if query in self._wanted:
             provider, found = self._wanted[query]
             if provider in peers or finished:
-                del self._wanted[query]
-                found.set_result(provider in peers)
+                self._answer(query, found, provider in peers)
 
     def record_found(self, query: int, record: SignedRecord | None) -> None:
         if query in self._wanted:
-            found = self._wanted.pop(query)[1]
-            found.set_result(record is not None)
+            self._answer(query, self._wanted[query][1], record is not None)
+
+    def _answer(self, query: int, found: asyncio.Future[bool], is_found: bool) -> None:
+        del self._wanted[query]
+        if not found.done():  # whoever asked may have given up
+            found.set_result(is_found)

@@ -40,6 +40,7 @@ class SwarmBenchFigures(msgspec.Struct, kw_only=True):
     tcp_requests_per_s: float
     tcp_request_ms_p50: float
     bulk_mb_per_s: float
+    hello_ms_p50: float
     cores: int = msgspec.field(default_factory=lambda: len(os.sched_getaffinity(0)))
     python: str = msgspec.field(default_factory=platform.python_version)
     version: str = __version__
