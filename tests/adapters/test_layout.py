@@ -38,8 +38,11 @@ class TestLayingOut:
     ) -> None:
         one = store.put(b"one")
         tree = store.put(trees.encode(Tree([TreeFile("bin/run", one, 3, True)], ["empty"])))
-        inputs = [Input("a/b/c", one), Input("tree", tree, True), Input(".", tree, True)]
+        tool = Input("tool", one, executable=True)
+        inputs = [Input("a/b/c", one), tool, Input("tree", tree, True), Input(".", tree, True)]
         layout.lay_out(store, inputs, folder, ())
+        assert os.access(folder / "tool", os.X_OK)
+        assert not (folder / "a/b/c").stat().st_mode & 0o111
         assert (folder / "a/b/c").read_bytes() == b"one"
         assert os.access(folder / "tree/bin/run", os.X_OK)
         assert (folder / "empty").is_dir()

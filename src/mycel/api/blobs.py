@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -158,24 +159,44 @@ async def _take(kept: Keeping, taking: Taking, first: int, receive: Receive) -> 
             raise Problem(409, f"there are {taking.offset} bytes of it: go on from there")
         skip = taking.offset - first
         more = True
-        while more:
-            try:
-                async with asyncio.timeout(SILENCE_SECONDS):
-                    message = await receive()
-            except TimeoutError:
-                raise Problem(408, "the upload has stopped in the middle") from None
-            if message["type"] == "http.disconnect":
-                raise Gone
-            data: bytes = message.get("body", b"")
-            more = message.get("more_body", False)
-            if skip:  # what came before the connection broke, and comes again
-                dropped = min(skip, len(data))
-                data, skip = data[dropped:], skip - dropped
-            if data:
-                await in_thread(kept.threads, lambda data=data: taking.write(data))  # type: ignore[misc]
-                kept.traffic.received += len(data)
+        try:
+            while more:
+                data, more = await _some(receive)
+                if skip:  # what came before the connection broke, and comes again
+                    dropped = min(skip, len(data))
+                    data, skip = data[dropped:], skip - dropped
+                if data:
+                    await in_thread(kept.threads, partial(taking.write, data))
+                    kept.traffic.received += len(data)
+        except _CutOff as cut:
+            await in_thread(kept.threads, partial(taking.write, cut.data[skip:]))
+            raise Gone from None
         await in_thread(kept.threads, taking.finish)
         kept.traffic.blobs_received += 1
+
+
+class _CutOff(Exception):
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self.data = data
+
+
+async def _some(receive: Receive) -> tuple[bytes, bool]:
+    """About a mebibyte of a body, and whether more follows: each write is a thread's turn."""
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more and size < CHUNK_BYTES:
+        try:
+            async with asyncio.timeout(SILENCE_SECONDS):
+                message = await receive()
+        except TimeoutError:
+            raise Problem(408, "the upload has stopped in the middle") from None
+        if message["type"] == "http.disconnect":
+            raise _CutOff(b"".join(parts))
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        more = message.get("more_body", False)
+    return b"".join(parts), more
 
 
 def _parsed(text: str) -> Digest:

@@ -68,6 +68,7 @@ class FileBody(Body, frozen=True):
     digest: Name = ""
     tree: bool = False
     shared: Annotated[str, Meta(max_length=4096)] = ""
+    executable: bool = False
 
 
 class TaskBody(Body, frozen=True):

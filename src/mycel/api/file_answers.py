@@ -17,6 +17,7 @@ class InputAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str = ""
     tree: bool = False
     shared: str = ""
+    executable: bool = False
 
 
 class OutputsAnswer(msgspec.Struct, frozen=True):

@@ -40,7 +40,7 @@ def inputs_of(body: TaskBody, path: str) -> tuple[Input, ...]:
         )
     found = []
     for place, one in enumerate(body.inputs):
-        named = Input(one.path, one.digest, one.tree, one.shared)
+        named = Input(one.path, one.digest, one.tree, one.shared, one.executable)
         try:
             found.append(checked(named))
         except BadFile as error:

@@ -50,12 +50,22 @@ class Channel:
             raise Interrupted(self._ended or "the other end has closed the stream")
 
     async def read_data(self) -> bytes:
+        await self._until_frames()
+        return self._frames.popleft()
+
+    async def read_all(self) -> list[bytes]:
+        """All frames that are here; at least one."""
+        await self._until_frames()
+        frames = list(self._frames)
+        self._frames.clear()
+        return frames
+
+    async def _until_frames(self) -> None:
         while not self._frames:
             if self._ended is not None:
                 raise Interrupted(self._ended or "the other end has closed the stream")
             self._news.clear()
             await self._wait(self._news)
-        return self._frames.popleft()
 
     async def _wait(self, event: asyncio.Event) -> None:
         try:

@@ -55,6 +55,7 @@ def _lay_blob(store: BlobStore, one: Input, folder: Path) -> None:
     if not one.tree:
         target.parent.mkdir(parents=True, exist_ok=True)
         copy_out(store, Digest(one.digest), target)
+        target.chmod(0o755 if one.executable else 0o644)
         return
     target.mkdir(parents=True, exist_ok=True)
     trees.unfold(store, read_tree(store, Digest(one.digest)), target)

@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -23,6 +24,8 @@ Value = TypeVar("Value")
 Progress = Callable[[int], None]
 """Is told how many bytes have come since the last time."""
 THREADS: Final = 4
+READ_BYTES: Final = 1 << 20
+"""In one turn of a thread."""
 
 
 class Traffic(msgspec.Struct):
@@ -64,13 +67,18 @@ async def receive(channel: Channel, incoming: Taking, threads: Executor, traffic
                 length = min(PIECE_BYTES, incoming.size - asked)
                 channel.write(Piece(asked, length))
                 asked += length
-            data = await channel.read_data()
-            if not data:
-                raise Interrupted("the other end sends nothing")
-            await in_thread(threads, lambda data=data: incoming.write(data))  # type: ignore[misc]
-            traffic.received += len(data)
+            frames = await channel.read_all()
+            await in_thread(threads, partial(_write, incoming, frames))
+            traffic.received += sum(map(len, frames))
         await in_thread(threads, incoming.finish)
     traffic.blobs_received += 1
+
+
+def _write(incoming: Taking, frames: list[bytes]) -> None:
+    for data in frames:
+        if not data:
+            raise Interrupted("the other end sends nothing")
+        incoming.write(data)
 
 
 async def answer_pieces(
@@ -96,13 +104,20 @@ async def _send_piece(
     offset = max(0, piece.offset)
     end = offset + min(max(0, piece.length), PIECE_BYTES)
     while offset < end:
-        count = min(FRAME_BYTES, end - offset)
-        data = await in_thread(
-            threads,
-            lambda offset=offset, count=count: os.pread(descriptor, count, offset),  # type: ignore[misc]
-        )
+        stop = min(offset + READ_BYTES, end)
+        frames = await in_thread(threads, partial(_read, descriptor, offset, stop))
+        for data in frames:
+            await channel.write_data(data)
+            offset += len(data)
+            traffic.sent += len(data)
+
+
+def _read(descriptor: int, offset: int, end: int) -> list[bytes]:
+    frames = []
+    while offset < end:
+        data = os.pread(descriptor, min(FRAME_BYTES, end - offset), offset)
         if not data:
             raise Interrupted("it was asked for more than there is")
-        await channel.write_data(data)
+        frames.append(data)
         offset += len(data)
-        traffic.sent += len(data)
+    return frames

@@ -73,7 +73,8 @@ class LocalFiles:
         try:
             if source.is_dir():
                 return {"path": place, "digest": self._fold(source), "tree": True}
-            return {"path": place, "digest": self._hash(source)}
+            found: dict[str, Any] = {"path": place, "digest": self._hash(source)}
+            return {**found, "executable": True} if os.access(source, os.X_OK) else found
         except OSError as error:
             raise JobFileError(f"{source} cannot be read: {error.strerror}") from error
 

@@ -34,6 +34,7 @@ class Input(msgspec.Struct, frozen=True, array_like=True):
     """The digest is that of a list of files, see `mycel.blobs.trees`."""
     shared: str = ""
     """Instead of a digest: where it lies on a file system that the worker has too."""
+    executable: bool = False
 
 
 class Outputs(msgspec.Struct, frozen=True, array_like=True):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mycel.blobs.messages import BLOB_PROTOCOL, FRAME_BYTES_MAX
+from mycel.blobs.messages import BLOB_PROTOCOL, FRAME_BYTES_MAX, WRITE_HIGH_BYTES
 from mycel.discovery.ways import Ways
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Liveness, StreamProtocol
 from mycel.wire.limits import CONTROL_BYTES_MAX, SIGNAL_BYTES_MAX, WORK_BYTES_MAX
@@ -24,7 +24,12 @@ PROTOCOLS: Final = (
         name=CONTROL_PROTOCOL, max_frame_bytes=CONTROL_BYTES_MAX, heartbeats=False, limited=True
     ),
     StreamProtocol(name=WORK_PROTOCOL, max_frame_bytes=WORK_BYTES_MAX, heartbeats=True),
-    StreamProtocol(name=BLOB_PROTOCOL, max_frame_bytes=FRAME_BYTES_MAX, heartbeats=False),
+    StreamProtocol(
+        name=BLOB_PROTOCOL,
+        max_frame_bytes=FRAME_BYTES_MAX,
+        heartbeats=False,
+        write_high_bytes=WRITE_HIGH_BYTES,
+    ),
     StreamProtocol(
         name=revoking.PROTOCOL, max_frame_bytes=revoking.FRAME_BYTES_MAX, heartbeats=False
     ),
