@@ -187,6 +187,31 @@ class TestFetching:
 
         play(scenario)
 
+    def test_only_one_moves_a_blob_whoever_gives_up(self, play: Play) -> None:
+        async def scenario(stage: Stage) -> None:
+            digest = digests.of_bytes(b"x")
+            moving, most = 0, 0
+
+            async def move(fails: bool) -> None:
+                nonlocal moving, most
+                async with stage.keeping.moving(digest):
+                    moving += 1
+                    most = max(most, moving)
+                    await asyncio.sleep(0)
+                    moving -= 1
+                    if fails:
+                        raise Interrupted("given up")
+
+            tasks = [asyncio.create_task(move(number % 2 == 0)) for number in range(6)]
+            await asyncio.sleep(0)
+            tasks.append(asyncio.create_task(move(False)))
+            tasks[3].cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            assert most == 1
+            assert not stage.keeping.is_moving(digest)
+
+        play(scenario)
+
     def test_a_worker_gets_what_belongs_to_a_task_that_it_holds_and_nothing_else(
         self, play: Play
     ) -> None:

@@ -371,6 +371,9 @@ class Keeping(BlobNode):
             return gone
 
         removed = await self._noted(look)
+        store = self.store
+        self._holders = {one: who for one, who in self._holders.items() if one in store}
+        self._partials = {one: who for one, who in self._partials.items() if store.arrived(one)}
         if removed:
             self._note("blobs_removed", count=removed)
         return removed

@@ -30,6 +30,14 @@ SERVED_MAX: Final = 64
 """Streams of one peer at once."""
 
 
+class _Turn:
+    """Who moves a blob, and how many want to."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.wanted = 0
+
+
 class BlobNode:
     """Owns its tasks: `stop` ends them all."""
 
@@ -41,7 +49,7 @@ class BlobNode:
         self._note = note
         self._served: Counter[PeerId] = Counter()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._moving: dict[Digest, asyncio.Lock] = {}
+        self._moving: dict[Digest, _Turn] = {}
 
     async def stop(self) -> None:
         self.channels.stop()
@@ -62,11 +70,15 @@ class BlobNode:
     @asynccontextmanager
     async def moving(self, digest: Digest) -> AsyncIterator[None]:
         """Nobody else moves that blob meanwhile; whoever comes next finds it here."""
-        lock = self._moving.setdefault(digest, asyncio.Lock())
-        async with lock:
-            yield
-        if not lock.locked() and self._moving.get(digest) is lock:
-            del self._moving[digest]
+        turn = self._moving.setdefault(digest, _Turn())
+        turn.wanted += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.wanted -= 1
+            if not turn.wanted:
+                del self._moving[digest]
 
     def _accept(self, channel: Channel) -> None:
         if self._served[channel.peer] >= SERVED_MAX:

@@ -54,7 +54,13 @@ class Taking(Protocol):
 
 
 async def in_thread(threads: Executor, do: Callable[[], Value]) -> Value:
-    return await asyncio.get_running_loop().run_in_executor(threads, do)
+    """Whoever is cancelled meanwhile waits for the thread: it has the caller's files."""
+    future = asyncio.get_running_loop().run_in_executor(threads, do)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise
 
 
 async def receive(channel: Channel, incoming: Taking, threads: Executor, traffic: Traffic) -> None:
