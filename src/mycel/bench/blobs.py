@@ -13,6 +13,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +40,11 @@ class _Ready(msgspec.Struct):
 
 def measure(folder: Path, size_mb: int = SIZE_MB, rounds: int = ROUNDS) -> dict[str, Any]:
     """The figures, flat; `folder` is on a disk, and is left as it was found."""
+    with tempfile.TemporaryDirectory(prefix="blobs-", dir=folder) as own:
+        return _measure(Path(own), size_mb, rounds)
+
+
+def _measure(folder: Path, size_mb: int, rounds: int) -> dict[str, Any]:
     source = folder / "source"
     with source.open("wb") as file:
         for _ in range(size_mb):
