@@ -9,7 +9,7 @@ from mycel.core import events, messages
 from mycel.core.effects import Effect, Send
 from mycel.core.identifiers import LeaseId, PeerId, RequestId
 from mycel.core.messages import LoadChange, Register, load_change
-from mycel.core.resources import Capabilities, Free, Requirements
+from mycel.core.resources import Capabilities, Free, Requirements, Usage
 from mycel.core.settings import WorkerSettings
 from mycel.core.work import Shape
 from mycel.core.worker import WorkerMachine
@@ -107,3 +107,14 @@ def test_a_new_link_begins_with_the_whole() -> None:
     assert register.free == stage.machine.ledger.free
     [change] = changes(stage.request(ONE, 30.0), OTHER)
     assert change.applied_to(register.free) == stage.machine.ledger.free
+
+
+def test_usage_is_told_once_it_has_changed_and_with_each_new_link() -> None:
+    stage = Stage()
+    stage.link(ONE, 0.0)
+    usage = Usage(4, 8, (16,))
+    [change] = changes(stage.machine.handle(events.UsageChanged(usage), 10.0), ONE)
+    assert change.usage == usage
+    [change] = changes(stage.request(ONE, 20.0), ONE)
+    assert change.usage is None
+    assert stage.link(OTHER, 30.0).usage == usage

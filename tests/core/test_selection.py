@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from mycel.core.matching import ALGORITHMS, Member, Pool, SelectionSettings, View
-from mycel.core.resources import Capabilities, Free, Gpu, GpuRequirement, Requirements
+from mycel.core.resources import Capabilities, Free, Gpu, GpuRequirement, Requirements, Usage
 from mycel.core.work import Shape
 
 GB = 10**9
@@ -287,3 +287,14 @@ def test_what_a_worker_says_of_gpus_it_does_not_have_counts_for_nothing() -> Non
     assert [room for _, room in pool.ranked(two, lambda: 0.0)] == [False]
     pool.report(member(pool, "a"), Free(cpu_millis=4000, gpu_millis=(1000,) * 9), 0)
     assert [room for _, room in pool.ranked(two, lambda: 0.0)] == [True]
+
+
+def test_what_others_use_of_a_machine_counts_as_load() -> None:
+    pool = pool_of("ab", settings(load_metric="cpu-usage"))
+    use(pool, "b", 1.0)
+    assert order(pool) == "ab"
+    first = member(pool, "a")
+    pool.report(first, first.free, 0, Usage(cpu=15))
+    assert order(pool) == "ba"
+    pool.report(first, first.free, 0, Usage(memory=15))
+    assert order(pool) == "ab"

@@ -23,12 +23,13 @@ from mycel.core.events import (
     Reopen,
     Shut,
     Submit,
+    UsageChanged,
     WaitTask,
 )
 from mycel.core.identifiers import JobId, LeaseId, PeerId, RequestId, ulid
 from mycel.core.jobs import Specification
 from mycel.core.journal import TaskEnded
-from mycel.core.resources import Requirements
+from mycel.core.resources import Requirements, Usage
 from mycel.core.views import BatchView, SubmittedView, TaskIsOver
 from mycel.core.work import Retry, Work
 from mycel.discovery.ways import Ways
@@ -72,6 +73,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """One that holds attempts which have not started, for longer than a lease."""
     break_link: float = 0.15
     kill_gateway: float = 0.01
+    change_usage: float = 0.2
+    """Somebody else uses a worker's machine more, or less."""
     shut_worker: float = 0.08
     """By its owner, or by somebody who drains it; some hand back what runs."""
     change_models: float = 0.1
@@ -180,6 +183,7 @@ class World:
             (trouble.break_link, self._break),
             (trouble.kill_gateway, lambda: self._kill(self.gateway)),
             (trouble.shut_worker, lambda: self._shut(self._any_worker())),
+            (trouble.change_usage, lambda: self._change_usage(self._any_worker())),
             (trouble.change_models, self._change_models),
         ]
         for rate, act in rates:
@@ -229,6 +233,10 @@ class World:
 
     def _change_models(self) -> None:
         self._any_worker().serve(self.random.choice((None, 0, 1, 2, 3)))
+
+    def _change_usage(self, worker: WorkerProcess) -> None:
+        usage = Usage(self.random.randint(0, 16), self.random.randint(0, 16))
+        worker.post(UsageChanged(usage))
 
     def _shut(self, worker: WorkerProcess) -> None:
         random = self.random

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import msgspec
 
 from mycel.core.events import CloseWorker, ReadFigures, ReadWorkers
 from mycel.core.identifiers import RequestId
+from mycel.core.resources import USAGE_STEPS, Usage
 from mycel.core.views import Figures, WorkerView
 
 from .access import Caller
@@ -49,6 +51,13 @@ class LoadAnswer(msgspec.Struct, frozen=True):
     cpu_cores_free: float
     memory_free: int
     gpus_free: float
+    tasks: int = 0
+    """Attempts that it holds, of all schedulers."""
+    cpu_usage: float | None = None
+    """How much of the machine is really in use, by whomever, from 0 to 1; None if it does not
+    say."""
+    memory_usage: float | None = None
+    gpu_usage: list[float | None] = []
 
 
 class HealthAnswer(msgspec.Struct, frozen=True):
@@ -140,6 +149,8 @@ def worker(view: WorkerView) -> WorkerAnswer:
             cpu_cores_free=view.free.cpu_millis / 1000,
             memory_free=view.free.memory,
             gpus_free=sum(view.free.gpu_millis) / 1000,
+            tasks=view.tasks,
+            **_usage(view.usage),
         ),
         health=HealthAnswer(
             success_rate=view.success_rate,
@@ -156,6 +167,16 @@ def worker(view: WorkerView) -> WorkerAnswer:
         version=view.software_version,
         closed_for=view.closed_for,
     )
+
+
+def _usage(usage: Usage | None) -> dict[str, Any]:
+    if usage is None:
+        return {}
+    return {
+        "cpu_usage": usage.cpu / USAGE_STEPS,
+        "memory_usage": usage.memory / USAGE_STEPS,
+        "gpu_usage": [None if one < 0 else one / USAGE_STEPS for one in usage.gpus],
+    }
 
 
 async def list_workers(backend: Backend) -> WorkerList:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mycel.client import Client, Job, Task, Worker
-from mycel.client.shapes import TaskCounts
+from mycel.client.shapes import Load, TaskCounts
 
 from .arguments import connect, parser
 from .identifiers import job_id
@@ -117,6 +117,7 @@ def workers(given: list[str]) -> int:
             "RUNNING",
             "CORES",
             "MEMORY",
+            "IN USE",
             "GPUS",
             "SUCCESS",
             "MEAN",
@@ -157,6 +158,13 @@ def _closed(worker: Worker) -> str:
     return shorten(worker.closed_for.removeprefix("it ").removeprefix("was "), 40) or "closed"
 
 
+def _in_use(load: Load) -> str:
+    """Of the machine: cores and memory."""
+    if load.cpu_usage is None or load.memory_usage is None:
+        return "-"
+    return f"{load.cpu_usage:.0%}, {load.memory_usage:.0%}"
+
+
 def _worker_row(worker: Worker) -> tuple[str, ...]:
     has, load, health = worker.capabilities, worker.load, worker.health
     rate, mean = health.success_rate, health.avg_completion_time
@@ -166,6 +174,7 @@ def _worker_row(worker: Worker) -> tuple[str, ...]:
         str(load.running),
         f"{load.cpu_cores_free:g}/{has.get('cpu_cores', 0):g} free",
         f"{size(load.memory_free)}/{size(has.get('memory', 0))}",
+        _in_use(worker.load),
         ", ".join(gpu["model"] for gpu in has.get("gpus", [])) or "-",
         "-" if rate is None else f"{rate:.0%}",
         "-" if mean is None else duration(mean),

@@ -186,6 +186,11 @@ class Load(msgspec.Struct):
     cpu_cores_free: float = 0.0
     memory_free: int = 0
     gpus_free: float = 0.0
+    tasks: int = 0
+    cpu_usage: float | None = None
+    """What of the machine is really in use, by whomever, from 0 to 1."""
+    memory_usage: float | None = None
+    gpu_usage: list[float | None] = []
 
 
 class Health(msgspec.Struct):

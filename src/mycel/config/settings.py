@@ -272,6 +272,17 @@ class Worker(_Section, frozen=True):
     limits: TaskLimits = TaskLimits()
     drivers: tuple[DriverName, ...] | None = None
     """How it runs tasks. Unset: in all ways that work here, those of other packages too."""
+    only_when_idle: bool = False
+    """Take new work only while the owner is away from the machine."""
+    idle_minutes: Amount = 10.0
+    """So long nothing was typed or moved."""
+    idle_load: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.25
+    """The share of the cores that other programs may use meanwhile."""
+    idle_command: str = ""
+    """Decides instead of both: a shell command that ends with 0 while the owner is away."""
+    owner_grace_seconds: Amount | None = None
+    """When the owner is back, what runs may go on for so long; then it is handed back. Unset, it
+    finishes."""
     drain_seconds: Amount = 30.0
     """When it is told to stop, what runs may go on for so long; then it is handed back."""
 

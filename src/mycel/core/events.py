@@ -13,7 +13,7 @@ from .identifiers import AttemptId, JobId, LaneId, PeerId, RequestId
 from .jobs import Specification
 from .journal import Restored
 from .messages import CheckpointPart, ControlMessage, Outcome, Text, WorkMessage
-from .resources import Capabilities, ServedModel
+from .resources import Capabilities, ServedModel, Usage
 from .settings import SchedulerSettings
 
 
@@ -330,6 +330,12 @@ class Revoked(Event, frozen=True):
     """The swarm's owner has ended tokens, by the ids of their blocks."""
 
     ids: frozenset[bytes]
+
+
+class UsageChanged(Event, frozen=True):
+    """What of the worker's machine is in use now."""
+
+    usage: Usage
 
 
 class Shut(Event, frozen=True):

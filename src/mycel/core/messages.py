@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from .identifiers import AttemptId, JobId, JobNumber, LeaseId, RequestId
-from .resources import Amounts, Capabilities, Free
+from .resources import Amounts, Capabilities, Free, Usage
 from .work import Shape, Work
 
 WIRE_VERSION: Final = 1
@@ -113,6 +113,8 @@ class Register(Message, frozen=True, tag="register"):
     """How it has heard of this scheduler: by gossip, from a gateway, by a call."""
     closed_for: str = ""
     """Why it takes no new work; empty while it does."""
+    usage: Usage | None = None
+    """What of its machine is in use; None if it does not look."""
 
 
 class Described(Message, frozen=True, tag="described"):
@@ -389,6 +391,7 @@ class Load(Message, frozen=True, tag="load"):
     running: int
     accepting: bool = True
     closed_for: str = ""
+    usage: Usage | None = None
 
 
 class LoadChange(Message, frozen=True, tag="load_change"):
@@ -403,6 +406,7 @@ class LoadChange(Message, frozen=True, tag="load_change"):
     custom: Amounts | None = None
     closed_for: str = ""
     """Why it is not accepting."""
+    usage: Usage | None = None
 
     def applied_to(self, free: Free) -> Free:
         changes = {
@@ -414,13 +418,16 @@ class LoadChange(Message, frozen=True, tag="load_change"):
 FREE_FIELDS: Final = ("cpu_millis", "memory", "disk", "gpu_millis", "custom")
 
 
-def load_change(before: Free, now: Free, running: int, closed_for: str = "") -> LoadChange:
+def load_change(
+    before: Free, now: Free, running: int, closed_for: str = "", usage: Usage | None = None
+) -> LoadChange:
+    """`usage` only if it has changed."""
     changes = {
         name: getattr(now, name)
         for name in FREE_FIELDS
         if getattr(now, name) != getattr(before, name)
     }
-    return LoadChange(running, not closed_for, closed_for=closed_for, **changes)
+    return LoadChange(running, not closed_for, closed_for=closed_for, usage=usage, **changes)
 
 
 class Close(Message, frozen=True, tag="close"):

@@ -94,6 +94,18 @@ class Free(msgspec.Struct, frozen=True, omit_defaults=True):
     custom: Amounts = ()
 
 
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What of a machine is really in use, by whomever, in sixteenths: small changes are none."""
+
+    cpu: int = 0
+    memory: int = 0
+    gpus: tuple[int, ...] = ()
+    """In the order of its GPUs; -1 for one that does not say."""
+
+
+USAGE_STEPS: Final = 16
+
+
 class Booking(msgspec.Struct, frozen=True):
     """A slice that was taken, so that exactly it can be given back."""
 

@@ -7,7 +7,7 @@ import msgspec
 from .identifiers import JobId, PeerId
 from .jobs import Specification
 from .journal import AttemptEnded
-from .resources import Amounts, Capabilities, Free, Requirements
+from .resources import Amounts, Capabilities, Free, Requirements, Usage
 
 
 class TaskView(msgspec.Struct, frozen=True):
@@ -186,6 +186,10 @@ class WorkerView(msgspec.Struct, frozen=True):
     """Slots of models that this scheduler has leased and does not use now."""
     closed_for: str = ""
     """Why it is not accepting."""
+    usage: Usage | None = None
+    """What of its machine is in use, by whomever."""
+    tasks: int = 0
+    """Attempts that it holds, of all schedulers, as far as is known."""
 
 
 class Obstacle(msgspec.Struct, frozen=True):

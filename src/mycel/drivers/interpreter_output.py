@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import _thread
 import io
+import os
 import sys
 
 from .live_output import LiveOutput
@@ -89,6 +90,12 @@ class CapturedOutput:
         self._name = name
         self._raw = _Captured(limit)
         self._install()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        """The other thread, which may have had the lock, is not there."""
+        self._raw.lock = _thread.allocate_lock()
+        self._raw.live = None
 
     def take(self) -> bytes:
         stream = self._stream

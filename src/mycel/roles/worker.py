@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mycel.drivers.interface import Driver
     from mycel.store.spool import Spool
 
+    from .lending import Lending
     from .working import WorkerNode
 
 OUTPUT_BYTES_MAX: Final = 6 << 20
@@ -78,11 +79,13 @@ async def serve(
     )
     drivers = _drivers(names, context)
     offering = Offering(drivers, node.serve, helper, context.root / "model", program.note)
+    lending = _lending(program, node, has_gpus=bool(capabilities.gpus))
     attending = Attending(LoopClock(loop), node.runtime.post, worker.accept.hours)
     swarm = await program.start_swarm(node)
     try:
         node.start(swarm, drivers)
         attending.start()
+        lending.start()
         offering.start(worker)
         if introduce is not None:
             introduce(node)
@@ -91,6 +94,7 @@ async def serve(
         await node.wind_down(worker.drain_seconds, program.hurried)
     finally:
         attending.stop()
+        await lending.stop()
         await _stop(node, drivers)
         if context.desk is not None:
             await context.desk.close()
@@ -198,6 +202,23 @@ def _drivers(names: tuple[str, ...], context: DriverContext) -> list[Driver]:
         return create_drivers(names, context)
     except DriverFault as fault:
         raise RoleFault(str(fault)) from fault
+
+
+def _lending(program: Program, node: WorkerNode, has_gpus: bool) -> Lending:
+    from mycel.devices.usage import Meter
+
+    from .lending import IdleSettings, Lending
+
+    worker = program.configuration.worker
+    idle = IdleSettings(
+        idle_minutes=worker.idle_minutes,
+        command=worker.idle_command,
+        others_load_max=worker.idle_load,
+        hand_back_after_seconds=worker.owner_grace_seconds,
+    )
+    found = has_gpus and worker.gpus is None  # declared ones are not there to be asked
+    chosen = idle if worker.only_when_idle else None
+    return Lending(node.runtime.post, Meter(found), chosen, program.note)
 
 
 async def _stop(node: WorkerNode, drivers: list[Driver]) -> None:

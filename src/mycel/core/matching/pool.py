@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from mycel.core.resources import Capabilities, Free, Requirements
+from mycel.core.resources import Capabilities, Free, Requirements, Usage
 from mycel.core.work import Shape, reserved
 
 from .eligibility import Eligibility
@@ -150,9 +150,9 @@ class Pool:
 
     # How they stand
 
-    def report(self, member: Member, free: Free, running: int) -> None:
-        """The worker has said what is free."""
-        member.free, member.running = free, running
+    def report(self, member: Member, free: Free, running: int, usage: Usage | None = None) -> None:
+        """The worker has said what is free, and what is in use."""
+        member.free, member.running, member.usage = free, running, usage
         member.foresee()
         self._place(member)
 

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from math import log
 from typing import Final
 
-from mycel.core.resources import Capabilities, Free, Requirements, millis
+from mycel.core.resources import USAGE_STEPS, Capabilities, Free, Requirements, Usage, millis
 
 from .fits import left_after, total_of
 from .indexes import bucket_of
 
-LOAD_STEPS: Final = 16
+LOAD_STEPS: Final = USAGE_STEPS
 _STEP: Final = log(1.1) / 4
 _SCORE_BOUNDS: Final = (1e-6, 1e6)
 EQUAL_STEPS: Final = 4
@@ -48,6 +48,7 @@ class Member:
         "seen_at",
         "slot",
         "source",
+        "usage",
     )
 
     def __init__(self, key: str, slot: int, capabilities: Capabilities) -> None:
@@ -71,6 +72,8 @@ class Member:
         self.source = ""
         """Who told of it: `registered`, `dht`…"""
         self.seen_at = 0.0
+        self.usage: Usage | None = None
+        """What of its machine is in use, by whomever; None if it does not say."""
 
     @property
     def tasks(self) -> int:
@@ -101,12 +104,15 @@ def task_count(member: Member) -> int:
 
 
 def cpu_usage(member: Member) -> int:
+    """What is booked, or what is in use, if that is more: others may use the machine too."""
     total = millis(member.capabilities.cpu_cores)
-    return _usage(total, member.expected.cpu_millis)
+    booked = _usage(total, member.expected.cpu_millis)
+    return booked if member.usage is None else max(booked, member.usage.cpu)
 
 
 def memory_usage(member: Member) -> int:
-    return _usage(member.capabilities.memory, member.expected.memory)
+    booked = _usage(member.capabilities.memory, member.expected.memory)
+    return booked if member.usage is None else max(booked, member.usage.memory)
 
 
 def _usage(total: int, free: int) -> int:

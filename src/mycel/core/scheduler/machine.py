@@ -462,14 +462,16 @@ class Scheduler:
         self, worker: Worker, message: messages.LoadChange, arrived_at: float, now: float
     ) -> None:
         free = message.applied_to(worker.free)
-        load = messages.Load(free, message.running, message.accepting, message.closed_for)
+        load = messages.Load(
+            free, message.running, message.accepting, message.closed_for, message.usage
+        )
         self._load(worker, load, arrived_at, now)
 
     def _load(self, worker: Worker, message: messages.Load, arrived_at: float, now: float) -> None:
         opened = message.accepting and not worker.accepting
         worker.accepting, worker.closed_for = message.accepting, message.closed_for
         worker.facts["load"] = ("link", arrived_at)
-        gained = self._roster.reported(worker, message.free, message.running)
+        gained = self._roster.reported(worker, message.free, message.running, message.usage)
         self._roster.stands(worker)
         if gained or opened:
             self._leasing.news(worker)

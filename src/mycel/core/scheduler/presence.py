@@ -89,6 +89,7 @@ class Presence:
         worker.addresses = register.addresses
         worker.software_version = register.software_version
         worker.accepting, worker.closed_for = not register.closed_for, register.closed_for
+        worker.usage = register.usage
         worker.facts["capabilities"] = worker.facts["load"] = ("registered", now)
 
     def described(self, worker: Worker, message: Described, arrived_at: float, now: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from mycel.core.identifiers import PeerId
-from mycel.core.resources import Free
+from mycel.core.resources import Free, Usage
 
 from .state import State
 from .tables import Worker
@@ -29,7 +29,7 @@ class Roster:
         member = worker.member = pool.put(
             worker.peer, worker.capabilities, linked=True, local=local, source=source, seen_at=now
         )
-        pool.report(member, worker.free, worker.running)
+        pool.report(member, worker.free, worker.running, worker.usage)
         if worker.rtt_seconds is not None:
             pool.set_rtt(member, worker.rtt_seconds)
         self.stands(worker)
@@ -48,13 +48,16 @@ class Roster:
         if worker.member is not None:
             self._state.pool.set_available(worker.member, worker.is_healthy and worker.accepting)
 
-    def reported(self, worker: Worker, free: Free, running: int) -> bool:
-        """Whether there is more room than before."""
+    def reported(
+        self, worker: Worker, free: Free, running: int, usage: Usage | None = None
+    ) -> bool:
+        """Whether there is more room than before. `usage` is None if it is as it was."""
+        worker.usage = usage or worker.usage
         gained = _gains(worker.free, free)
         worker.free = free
         worker.running_for_others = max(0, running - len(worker.attempts))
         if worker.member is not None:
-            self._state.pool.report(worker.member, free, worker.running)
+            self._state.pool.report(worker.member, free, worker.running, worker.usage)
         return gained
 
     def moved(self, worker: Worker) -> None:

@@ -16,7 +16,7 @@ from mycel.core.matching import Member, Pool
 from mycel.core.messages import Outcome, Wanted
 from mycel.core.pricing import cost
 from mycel.core.queue import ShapeQueue, share_of
-from mycel.core.resources import Capabilities, Free
+from mycel.core.resources import Capabilities, Free, Usage
 from mycel.core.states import (
     ATTEMPT,
     LEASE,
@@ -195,6 +195,8 @@ class Worker:
         self.capabilities = Capabilities()
         self.free = Free()
         self.accepting = True
+        self.usage: Usage | None = None
+        """What of its machine is in use, by whomever; None if it does not say."""
         self.closed_for = ""
         """Why it is not accepting."""
         self.addresses: tuple[str, ...] = ()

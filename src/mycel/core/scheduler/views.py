@@ -219,6 +219,8 @@ class Views:
             ),
             idle_models=_idle_models(worker),
             closed_for=worker.closed_for,
+            usage=worker.usage,
+            tasks=worker.running,
         )
 
     def _known_view(self, known: KnownWorker) -> WorkerView:

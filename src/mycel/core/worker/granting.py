@@ -156,6 +156,7 @@ class Granting:
         free, closed_for = machine.ledger.free, machine.closing.reason
         for record in machine.schedulers.values():
             if record.is_up and record.told is not None:
-                change = load_change(record.told, free, len(machine.held), closed_for)
-                record.told = free
+                usage = None if machine.usage == record.told_usage else machine.usage
+                change = load_change(record.told, free, len(machine.held), closed_for, usage)
+                record.told, record.told_usage = free, machine.usage
                 machine.send(record.peer, change)

@@ -21,7 +21,7 @@ from mycel.core.events import Event
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId
 from mycel.core.messages import ControlMessage, WorkMessage
 from mycel.core.pricing import Tariff
-from mycel.core.resources import Capabilities, Ledger
+from mycel.core.resources import Capabilities, Ledger, Usage
 from mycel.core.rights import Inspect
 from mycel.core.serving import with_served
 from mycel.core.settings import WorkerSettings
@@ -64,6 +64,8 @@ class WorkerMachine:
         self.grants: dict[LeaseId, Grant] = {}
         self.held: dict[AttemptId, Held] = {}
         """By this worker's own run number, which is what drivers know an attempt by."""
+        self.usage: Usage | None = None
+        """What of its machine is in use, by whomever."""
         self.boot = 0
         self._software_version = software_version
         self._timers: Timers[tuple[str, object]] = Timers()
@@ -92,6 +94,7 @@ class WorkerMachine:
             events.RunsWithdrawn: self._running.runs_withdrawn,
             events.Reachable: self._reachable,
             events.Serving: self._serving,
+            events.UsageChanged: self._usage_changed,
             events.Shut: self.closing.shut,
             events.Reopen: self.closing.reopen,
             events.Drain: self._drain,
@@ -175,6 +178,10 @@ class WorkerMachine:
                 self.send(record.peer, messages.Described(capabilities, free))
         self.granting.changed = True
 
+    def _usage_changed(self, event: events.UsageChanged, now: float) -> None:
+        self.usage = event.usage
+        self.granting.tell_load(now)
+
     def _drain(self, event: events.Drain, now: float) -> None:
         self.closing.shut(events.Shut(STOP, "it stops"), now)
         for held in self.held.values():
@@ -253,8 +260,9 @@ class WorkerMachine:
             software_version=self._software_version,
             heard_by=event.heard_by,
             closed_for=self.closing.reason,
+            usage=self.usage,
         )
-        record.told = register.free
+        record.told, record.told_usage = register.free, self.usage
         self.send(event.peer, register)
         for part in parts[1:]:
             self.send(event.peer, messages.Results(now, part, []))

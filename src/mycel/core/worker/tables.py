@@ -7,7 +7,7 @@ from collections import deque
 
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LaneId, LeaseId, PeerId, RequestId
 from mycel.core.messages import Outcome, Request
-from mycel.core.resources import Booking, Free
+from mycel.core.resources import Booking, Free, Usage
 from mycel.core.rights import Rights
 from mycel.core.settings import WorkerSettings
 from mycel.core.states import GRANT, GrantState, GrantStep
@@ -162,4 +162,6 @@ class SchedulerRecord:
         self.held: dict[AttemptId, Held] = {}
         self.outcomes: dict[AttemptId, Unacknowledged] = {}
         self.told: Free | None = None
-        """What it believes to be free of this worker."""
+        """What it believes to be free of this worker…"""
+        self.told_usage: Usage | None = None
+        """…and to be in use."""
