@@ -61,6 +61,8 @@ RECEIVE_BYTES: Final = 1 << 18
 DESCRIPTORS_MAX: Final = 64
 INTERPRETER_OUTPUT_BYTES: Final = 64 << 10
 STRAY_SECONDS: Final = 1.0
+REMOVAL_SECONDS: Final = 2.0
+"""So long the end waits for folders that are being removed; what is left, the next start finds."""
 
 
 class HelperEnd(msgspec.Struct, frozen=True):
@@ -300,6 +302,7 @@ class HelperProcess:
             children += self._lanes.children()
         for child in children:
             child.kill()
+        self._folders.finish(REMOVAL_SECONDS)
         kill_strays()
         self._launching.close()
 

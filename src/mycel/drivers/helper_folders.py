@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import time
 from itertools import count
 from typing import Final
 
@@ -47,6 +48,13 @@ class Folders:
         for process_id in list(self._removals):
             if os.waitpid(process_id, os.WNOHANG)[0]:
                 self._removals.discard(process_id)
+
+    def finish(self, seconds: float) -> None:
+        """Waits for removals, but not longer."""
+        deadline = time.monotonic() + seconds
+        while self._removals and time.monotonic() < deadline:
+            self.reap()
+            time.sleep(0.002)
 
     @property
     def removing(self) -> bool:

@@ -310,11 +310,14 @@ class PythonDriver:
         news = link.last_words()
         memory = link.read_memory()
         head = link.outstanding.pop(memory.running, None)
-        if head is None and not memory.ready:
+        # A task may have made it forget what ran: without anybody to blame, it would be
+        # returned and sent again for ever. So the first one is, as the likeliest.
+        if head is None and (not memory.ready or (link.usable and not self._closing)):
             head = next(iter(link.outstanding.values()), None)
             link.outstanding.pop(head.attempt if head else 0, None)
         if head is not None:
-            news.finished.append(self._victim(link, head, ended, memory.running_since))
+            since = memory.running_since if memory.running == head.attempt else 0.0
+            news.finished.append(self._victim(link, head, ended, since))
         rest = [AttemptId(attempt) for attempt in link.outstanding]
         (news.withdrawn if self._closing else news.returned).extend(rest)
         link.outstanding.clear()
@@ -354,6 +357,7 @@ class PythonDriver:
             how = describe_exit(ended.exit_code)
             error = f"the interpreter ended while it ran {run.work.function!r}: {how}"
             crashed = True
+            fault = not since  # it may have been another's doing
         return Finished(
             run.attempt,
             state,
