@@ -5,8 +5,8 @@
     launching    the spawn helper: a Hold becomes words before the command, a group, ids
     bubblewrap   what a task sees of the machine
     filter       which system calls it may make
-    groups       control groups, version 1 and version 2
-    landlock     what an interpreter takes from itself, before it runs anything
+    groups       control groups, version 1 and version 2; `group_places` where they may be
+    keeping      limits that nobody else enforces
 
 A task's own process never has more than it was given: ids are dropped for good inside, before
 its first instruction, and its environment reaches no program that still has them.
