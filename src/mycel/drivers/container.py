@@ -129,7 +129,11 @@ class ContainerDriver(CommandDriver):
             cores=bounds.cores_max,
             processes=settings.processes_max,
             gpus=self._gpus(run),
-            mounts=tuple(self._mount(one) for one in work.mounts),
+            mounts=(
+                *(f"{path}:{path}:ro" for path in run.readable),
+                *(f"{path}:{path}" for path in run.writable),
+                *(self._mount(one) for one in work.mounts),
+            ),
             options=settings.run_options,
         )
         # Nothing of the task's own environment: the engine's client would heed some of it.

@@ -45,8 +45,6 @@ class Errands:
         except asyncio.CancelledError:
             self._driver.kill([attempt])
             raise
-        finally:
-            self._driver.close_lane(lane)
 
     async def close(self) -> None:
         await self._driver.close()
@@ -60,6 +58,7 @@ class Errands:
 
     def finished(self, finished: list[Finished]) -> None:
         for one in finished:
+            self._driver.close_lane(LaneId(one.attempt))
             end = self._ends.pop(one.attempt, None)
             if end is not None and not end.done():
                 end.set_result(one)
