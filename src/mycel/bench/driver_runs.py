@@ -139,20 +139,35 @@ class _Feeder:
 
 
 async def _run(order: Order, end: HelperEnd) -> Outcome:
+    from mycel.config.settings import Worker
+    from mycel.core.resources import Capabilities
+    from mycel.devices import machine
     from mycel.drivers import DriverContext, create_drivers
     from mycel.drivers.container import ContainerSettings
     from mycel.drivers.helper_client import Helper
+    from mycel.drivers.sandbox.starting import NoSandbox, stand
+    from mycel.roles.confining import holding_of
 
     helper = Helper(end)
-    if order.sandbox:
+    root = Path(order.folder) / "tasks"
+    settings = Worker(sandbox="required" if order.sandbox else "off")
+    offered = Capabilities(cpu_cores=LANES, memory=machine.memory_bytes())
+    try:
+        # As a worker does it, with its control groups: what users get is measured.
+        standing = stand(
+            settings, root, Path(order.folder), offered.memory, (os.getpid(), end.process_id)
+        )
+    except NoSandbox as reason:
         await helper.close()
-        return Outcome(error="this version has no sandbox")
+        return Outcome(error=str(reason))
+    helper.post(standing.confine)
     work = WORKS.get(order.driver) or Work("container", command=("true",), image=order.image)
     feeder = _Feeder(work)
     context = DriverContext(
         helper=helper,
         listener=feeder,
-        root=Path(order.folder) / "tasks",
+        root=root,
+        holding=holding_of(settings, offered, standing),
         containers=None if order.engine is None else ContainerSettings(engine=order.engine),
     )
     (feeder.driver,) = create_drivers([order.driver], context)

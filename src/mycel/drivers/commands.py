@@ -68,6 +68,7 @@ class CommandDriver:
         self._holding = context.holding
         self._loop = asyncio.get_running_loop()
         self._outstanding: set[AttemptId] = set()
+        self._open: set[LaneId] = set()
         self._desk = context.desk
         self._seats: dict[LaneId, deque[AttemptId]] = {}
         """Who may report by which lane, in the order in which they run."""
@@ -100,6 +101,7 @@ class CommandDriver:
         if self._helper.lost:
             self._refuse([_lost(run.attempt) for run in runs])
             return
+        self._open.add(lane)
         ready = [one for run in runs if (one := self._prepare(lane, run)) is not None]
         for (work, job_id, hold), alike in itertools.groupby(ready, lambda one: one[:3]):
             prepared = [run for *_, run in alike]
@@ -124,6 +126,7 @@ class CommandDriver:
         self._post_for(attempts, lambda known: self._helper.post(Kill(known, self._grace_seconds)))
 
     def close_lane(self, lane: LaneId) -> None:
+        self._open.discard(lane)
         self._holding.cores.give_back(lane)
         self._helper.post(CloseLane(lane))
         if self._seats.pop(lane, None) is not None and self._desk is not None:
@@ -144,6 +147,8 @@ class CommandDriver:
         if self._outstanding:
             self._helper.post(Kill(list(self._outstanding), 0.0))
         await self._none_left.wait()
+        for lane in list(self._open):
+            self.close_lane(lane)
 
     def tell(self, finished: list[Finished]) -> None:
         """The end of attempts, once nothing is left to be done for them."""

@@ -24,7 +24,6 @@ from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from pathlib import Path
 from typing import Final
 
 from .interpreter_output import HeadAndTail
@@ -41,7 +40,9 @@ GROUP_GONE_SECONDS: Final = 5.0
 """A process that survives SIGKILL for longer hangs in the kernel: there is no use in waiting."""
 PIPE_BYTES_MAX: Final = 1 << 20
 READ_BYTES: Final = 1 << 16
+LISTING_BYTES_MAX: Final = 1 << 16
 IGNORED_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_UNBOUNDED: Final = contextlib.nullcontext()
 DEFAULT_SIGNALS: Final = (*IGNORED_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ)
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
@@ -289,36 +290,38 @@ def spawn(
         if launch.words:
             command = (*launch.words, path, *command[1:])
             path = command[0]
-    with contextlib.ExitStack() as on_failure, contextlib.ExitStack() as always:
-        pipes = []
-        for limit in output_limits:
-            reading, writing = os.pipe()
-            on_failure.callback(os.close, reading)
-            always.callback(os.close, writing)
-            pipes.append((reading, writing, HeadAndTail(limit)))
-        if launch is not None:
-            always.enter_context(bounded(launch))
-        process_id = os.posix_spawn(
-            path,
-            command,
-            environment,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, pipes[0][1], 1),
-                (os.POSIX_SPAWN_DUP2, pipes[-1][1], 2),
-                *((os.POSIX_SPAWN_DUP2, ours, theirs) for ours, theirs in descriptors),
-                *((os.POSIX_SPAWN_OPEN, to, what, os.O_RDONLY, 0) for to, what in opens),
-            ],
-            setsid=True,
-            setsigmask=(),
-            setsigdef=DEFAULT_SIGNALS,
-        )
-        on_failure.callback(_kill_unwatched, process_id)
-        kept = [(reading, output) for reading, _, output in pipes]
+    pipes = [(*os.pipe(), HeadAndTail(limit)) for limit in output_limits]
+    process_id = 0
+    try:
+        with _UNBOUNDED if launch is None else bounded(launch):
+            process_id = os.posix_spawn(
+                path,
+                command,
+                environment,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, pipes[0][1], 1),
+                    (os.POSIX_SPAWN_DUP2, pipes[-1][1], 2),
+                    *((os.POSIX_SPAWN_DUP2, ours, theirs) for ours, theirs in descriptors),
+                    *((os.POSIX_SPAWN_OPEN, to, what, os.O_RDONLY, 0) for to, what in opens),
+                ],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=DEFAULT_SIGNALS,
+            )
         if launch is not None:
             harden(process_id, launch)
-        child = Child(watch, process_id, kept, on_end, folder, launch)
-        on_failure.pop_all()
-    return child
+        kept = [(reading, output) for reading, _, output in pipes]
+        return Child(watch, process_id, kept, on_end, folder, launch)
+    except BaseException:
+        if process_id:
+            _kill_unwatched(process_id)
+        for reading, _, _ in pipes:
+            os.close(reading)
+        raise
+    finally:
+        # Once per task: a stack of contexts would cost more than the pipes.
+        for _, writing, _ in pipes:
+            os.close(writing)
 
 
 def _kill_unwatched(process_id: int) -> None:
@@ -367,7 +370,12 @@ def escaped_from(folder: str) -> list[int]:
 def _children(process_id: int = 0) -> list[int]:
     process_id = process_id or os.getpid()
     try:
-        listing = Path(f"/proc/{process_id}/task/{process_id}/children").read_text()
+        # Once per task, so without the layers of pathlib and text.
+        file = os.open(f"/proc/{process_id}/task/{process_id}/children", os.O_RDONLY)
+        try:
+            listing = os.read(file, LISTING_BYTES_MAX)
+        finally:
+            os.close(file)
     except OSError:  # gone, or a kernel without it: then strays are not found
         return []
     return [int(word) for word in listing.split()]

@@ -129,6 +129,7 @@ class Lanes:
         lane = self._lanes.get(number)
         if lane is not None and lane.running is None and not lane.waiting:
             del self._lanes[number]
+            self._drop_folder(lane)
             self._launching.leave(f"lane-{number}")
 
     def go_on(self) -> None:
@@ -155,8 +156,6 @@ class Lanes:
                 self._spawn(running)
             except (OSError, ValueError, _NoFolder, NotVisible) as error:
                 self._urgent_report().finished.append(_not_started(running, error, started_at))
-        if lane.running is None:
-            self._drop_folder(lane)
 
     def _spawn(self, running: _Running) -> None:
         lane, run, hold = running.lane, running.run, running.common.hold
@@ -283,8 +282,8 @@ class Lanes:
         lane = running.lane
         lane.running = None
         del self._running[running.run.attempt]
-        # A folder as good as new goes to the next one of this lane.
-        if not lane.waiting or not self._folders.is_clean(lane.folder):
+        # A folder as good as new goes to the next one of this lane, or with the lane.
+        if not self._folders.is_clean(lane.folder):
             self._drop_folder(lane)
         report = self._report() if lane.waiting else self._urgent_report()
         report.finished.append(_finished(running, child))

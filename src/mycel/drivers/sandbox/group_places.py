@@ -39,7 +39,8 @@ def make_places(
     version = 1
     for controllers, path in found:
         for controller in controllers:
-            if controller in CONTROLLERS:
+            # Who has real-time priority (`chrt`) may be in no group that has no time for it.
+            if controller in CONTROLLERS and not (controller == "cpu" and _is_real_time()):
                 here = next(upwards(root / controller, path))
                 places[controller] = str(here / f"mycel-{mark}")
     if not places:
@@ -53,6 +54,10 @@ def make_places(
         remove_places(places)
         raise NoGroups(f"{error.strerror}: {error.filename or 'control groups'}") from error
     return GroupsPlan(version, places)
+
+
+def _is_real_time() -> bool:
+    return os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
 
 
 def _unified_place(
