@@ -62,7 +62,8 @@ def container_driver(context: DriverContext) -> Driver:
     root.mkdir(parents=True, exist_ok=True)
     worker = blake3(os.fsencode(root.resolve())).hexdigest()[:16]
     engine = context.containers.engine
-    images = Images(engine, Errands(context), worker)
+    # Every container under way has a folder there: where none is, nothing was left running.
+    images = Images(engine, Errands(context), worker, any_left=any(root.iterdir()))
 
     def make(listener: DriverListener) -> Driver:
         inner = msgspec.structs.replace(context, listener=listener)

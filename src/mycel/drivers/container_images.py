@@ -35,12 +35,12 @@ _TROUBLE: Final = (
 class Images:
     """A `Preparer`. What an earlier worker left running is ended before anything starts."""
 
-    def __init__(self, engine: Engine, errands: Errands, worker: str) -> None:
+    def __init__(self, engine: Engine, errands: Errands, worker: str, *, any_left: bool) -> None:
         self._engine = engine
         self._errands = errands
         self._worker = worker
         self._seen_at: dict[str, float] = {}
-        self._clearing = asyncio.get_running_loop().create_task(self._clear())
+        self._clearing = asyncio.get_running_loop().create_task(self._clear(any_left))
 
     def need_of(self, work: Work) -> str:
         return work.image or "?"
@@ -85,7 +85,9 @@ class Images:
             driver_fault=trouble or end.state != "failed",
         )
 
-    async def _clear(self) -> None:
+    async def _clear(self, any_left: bool) -> None:
+        if not any_left:
+            return
         listed = await self._errands.run(
             self._engine.containers_of(self._worker), timeout_seconds=LOOK_SECONDS_MAX
         )

@@ -36,11 +36,11 @@ def capabilities_of(worker: Worker, folder: Path, drivers: tuple[str, ...] = ())
     )
 
 
-def container_settings(worker: Worker) -> ContainerSettings | NoEngine:
+def container_settings(worker: Worker, folder: Path) -> ContainerSettings | NoEngine:
     """Asks the engines whether they work; the reason if none does."""
     given = worker.containers
     try:
-        engine = find_engine(given.engine, given.options)
+        engine = find_engine(given.engine, given.options, folder / "containers.json")
     except NoEngine as reason:
         return reason
     return ContainerSettings(

@@ -57,7 +57,7 @@ async def serve(
 
     loop, worker = asyncio.get_running_loop(), program.configuration.worker
     # Beside the measuring of the machine: an engine takes its time to answer.
-    probing = loop.run_in_executor(None, container_settings, worker)
+    probing = loop.run_in_executor(None, container_settings, worker, program.folder.path)
     capabilities = capabilities_of(worker, program.folder.path)
     containers = _told(await probing, program.note)
     names = offered_drivers(worker.drivers, has_containers=containers is not None)

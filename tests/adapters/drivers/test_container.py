@@ -278,6 +278,30 @@ def test_gpus_and_limits_in_the_words_of_each_engine() -> None:
     assert "none" in run_command(engine, msgspec.structs.replace(ask, network=False))
 
 
+def test_an_engine_is_asked_once_in_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "podman"
+    program.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/log\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    memory = tmp_path / "containers.json"
+
+    def asked() -> int:
+        return len((tmp_path / "log").read_text().splitlines())
+
+    first = find_engine(memory=memory)
+    assert find_engine(memory=memory) == first
+    assert asked() == 1
+    find_engine(options=("--root=/elsewhere",), memory=memory)
+    assert asked() == 2
+    memory.write_text("nonsense")
+    find_engine(memory=memory)
+    assert asked() == 3
+    find_engine()
+    assert asked() == 4
+
+
 @pytest.mark.parametrize(
     ("script", "complaint"),
     [
