@@ -63,16 +63,19 @@ class Containers:
         limits = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")
         command = self._engine.command(*words, *limits, image, "true")
         running: list[subprocess.Popen[bytes]] = []
+        codes: set[int] = set()
         began = time.perf_counter()
         for _ in range(count):
             if len(running) == in_flight:
-                running.pop(0).wait()
+                codes.add(running.pop(0).wait())
             running.append(
                 subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             )
-        for process in running:
-            process.wait()
-        return count / (time.perf_counter() - began)
+        codes.update(process.wait() for process in running)
+        seconds = time.perf_counter() - began
+        if codes != {0}:
+            raise NotMeasured(f"{self._engine.name} alone ends with exit code {max(codes)}")
+        return count / seconds
 
     def _make_image(self, engine: Engine) -> None:
         busybox = shutil.which("busybox")

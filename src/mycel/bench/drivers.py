@@ -118,15 +118,17 @@ class _Runs:
         self._refer("ref_spawn_per_s", lambda: references.spawns_per_s(self._count(SPAWNS)))
 
     def containers(self, engine: Containers) -> None:
+        outcomes = self._outcomes.setdefault("container", [])
+        count = self._count(COUNTS["container"])
         try:
             order = engine.order()
+            # First by the driver, which says more of what goes wrong.
+            self.take("container", order)
+            if outcomes:
+                self._refer("ref_container_per_s", lambda: engine.bare_per_s(count, LANES))
         except NotMeasured as reason:
             self._reasons["container"] = str(reason)
-            self._outcomes.setdefault("container", [])
-            return
-        count = self._count(COUNTS["container"])
-        self._refer("ref_container_per_s", lambda: engine.bare_per_s(count, LANES))
-        self.take("container", order)
+            outcomes.clear()
 
     def take(self, name: str, order: Order) -> None:
         outcomes = self._outcomes.setdefault(name, [])

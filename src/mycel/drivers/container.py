@@ -222,7 +222,8 @@ def _explained(finished: Finished, run: Run, engine: str) -> Finished:
     name = run.work.command[0] if run.work.command else ""
     code = finished.exit_code
     said_by_engine = last.startswith(("Error:", "docker: "))
-    if code == ENGINE_FAILED and said_by_engine:
+    is_of_command = any(sign in last for sign in ("exec: ", "open executable"))
+    if said_by_engine and (code == ENGINE_FAILED or (code == NOT_EXECUTABLE and not is_of_command)):
         error = f"{engine} could not run the container: {last}"
         return msgspec.structs.replace(finished, error=error, driver_fault=True, exit_code=None)
     if code == NOT_FOUND and said_by_engine:

@@ -55,6 +55,7 @@ def import_image(engine: Engine, folder: Path) -> None:
     archive = folder / "image.tar"
     with tarfile.open(archive, "w") as tar:
         tar.add(busybox, "bin/busybox")
+        tar.addfile(tarfile.TarInfo("etc/passwd"))
         for name in PROGRAMS:
             link = tarfile.TarInfo(f"bin/{name}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"

@@ -109,6 +109,9 @@ def test_what_the_engine_can_complain_of(engine: Engine, tmp_path: Path) -> None
         end = await stage.result_of(stage.run(("no-such-program",), image=IMAGE))
         assert (end.state, end.exit_code, end.driver_fault) == ("failed", 127, False)
         assert end.error == f"command not found in the image {IMAGE!r}: 'no-such-program'"
+        end = await stage.result_of(stage.run(("/etc/passwd",), image=IMAGE))
+        assert (end.state, end.exit_code, end.driver_fault) == ("failed", 126, False), end
+        assert "'/etc/passwd' cannot be executed" in end.error
         end = await stage.result_of(stage.run(("true",), image="localhost/no-such-image:1"))
         assert end.state == "failed"
         assert (
