@@ -41,8 +41,9 @@ test-native: tools ## Tests of the Rust node
 test-python: setup ## Tests of the Python side
 	$(PYTHON) -m pytest -n auto
 
-soak: setup ## Many seeds of the simulated swarm with faults
+soak: setup ## Kills, many seeds of the simulated swarm with faults, every attack on a node
 	$(PYTHON) tests/soak/run.py
+	$(PYTHON) -m tests.fuzz.run
 
 bench: setup ## Quick measurements, as JSON
 	$(VENV)/bin/mycel bench quick --json

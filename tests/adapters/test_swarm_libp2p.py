@@ -243,6 +243,33 @@ class Hidden(Recorder):
         self.known_then = list(self.swarm.addresses)
 
 
+async def test_a_gateway_relays_only_if_that_is_among_its_services() -> None:
+    async with libp2p() as world:
+        without = msgspec.structs.replace(Libp2pSettings.for_gateway(), relay_service=False)
+        gateway = await world.start(Recorder(), settings=without)
+        hidden = Recorder()
+        swarm = await world.start(hidden)
+        swarm.reserve(gateway.addresses[0])
+        await until(lambda: hidden.reservations)
+        assert not any(held for _, held, _ in hidden.reservations)
+        assert not any("/p2p-circuit" in address for address in swarm.addresses)
+
+
+async def test_a_gateway_without_the_dht_keeps_nothing_for_others() -> None:
+    async with libp2p() as world:
+        without = msgspec.structs.replace(Libp2pSettings.for_gateway(), dht_service=False)
+        gateway = await world.start(Recorder(), settings=without)
+        other = await world.start(Recorder())
+        near = Recorder()
+        swarm = await world.start(near)
+        swarm.dial(gateway.addresses[0])
+        swarm.dial(other.addresses[0])
+        await until(lambda: len(near.dialled) == 2)
+        swarm.provide(b"something")
+        await until(lambda: other.figures().dht_providers == 1)
+        assert gateway.figures().dht_providers == 0
+
+
 async def test_members_meet_through_a_gateway_and_then_directly() -> None:
     async with libp2p() as world:
         gateway = await world.start_gateway(Recorder())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -194,3 +195,56 @@ def test_a_service_that_nobody_offers_is_named(make_swarm: SwarmMaker) -> None:
     done = swarm.mycel("up", "--detach", "--json", "--port", "0")
     assert done.code == 1
     assert "there is no service 'teapot'" in done.err
+
+
+PLUG_IN = """
+class Greeter:
+    def start(self, swarm, note):
+        self._note = note
+        note("greeter_started", at=swarm.peer)
+
+    def peer_connected(self, peer, roles):
+        self._note("greeted", peer=peer, roles=sorted(roles))
+
+    def peer_left(self, peer):
+        self._note("missed", peer=peer)
+
+    def stop(self):
+        self._note("greeter_stopped")
+"""
+
+
+def _install(package: Path) -> None:
+    """As pip leaves it behind: a module, and beside it what it offers."""
+    offered = package / "greeter-1.0.dist-info"
+    offered.mkdir(parents=True)
+    (package / "greeter.py").write_text(PLUG_IN)
+    (offered / "METADATA").write_text("Metadata-Version: 2.1\nName: greeter\nVersion: 1.0\n")
+    (offered / "entry_points.txt").write_text(
+        "[mycel.gateway_services]\ngreeter = greeter:Greeter\n"
+    )
+
+
+def test_a_service_of_another_package_runs_in_the_gateway(
+    make_swarm: SwarmMaker, tmp_path: Path
+) -> None:
+    _install(tmp_path / "site")
+    swarm = make_swarm(QUICK + '\n[gateway]\nservices = ["bootstrap", "dht", "greeter"]\n')
+    path = swarm.environment["PYTHONPATH"]
+    swarm.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "site"), path])
+    swarm.up(workers=1)
+    log = swarm.home / "gateway" / "log.jsonl"
+
+    def noted(event: str) -> list[dict[str, Any]]:
+        lines = (json.loads(line) for line in log.read_text().splitlines())
+        return [line for line in lines if line.get("event") == event]
+
+    assert len(noted("greeter_started")) == 1
+    eventually(
+        lambda: (
+            {role for one in noted("greeted") for role in one["roles"]} >= {"scheduler", "worker"}
+        ),
+        "both were greeted",
+    )
+    swarm.mycel("down")
+    assert noted("greeter_stopped")

@@ -1,5 +1,7 @@
 //! The behaviours of a node, and which of them are switched on.
 
+use std::sync::Arc;
+
 use libp2p::{
     PeerId, autonat, connection_limits, dcutr, identify,
     identity::Keypair,
@@ -10,7 +12,8 @@ use libp2p::{
 use crate::{
     bans, dht,
     figures::Figures,
-    gossip, pending,
+    gate::Gate,
+    gossip, pending, reachability,
     settings::{self, Protocol, Settings},
     streams,
 };
@@ -28,7 +31,7 @@ pub struct Behaviour {
     pub relay_client: relay::client::Behaviour,
     pub relay: Toggle<relay::Behaviour>,
     pub hole_punching: Toggle<dcutr::Behaviour>,
-    pub reachability: Toggle<autonat::v2::client::Behaviour>,
+    pub reachability: Toggle<reachability::Behaviour>,
     pub reachability_of_others: Toggle<autonat::v2::server::Behaviour>,
     pub mdns: Toggle<mdns::tokio::Behaviour>,
 }
@@ -37,6 +40,7 @@ impl Behaviour {
     pub fn new(
         key: &Keypair,
         relay_client: relay::client::Behaviour,
+        gate: Option<Arc<Gate>>,
         swarm_name: String,
         protocols: &[Protocol],
         figures: &Figures,
@@ -66,10 +70,14 @@ impl Behaviour {
             gossip: gossip::behaviour(s, figures.copies())?,
             streams: streams::behaviour::Behaviour::new(names, s.open_stream_timeout),
             relay_client,
-            relay: s.gateway.then(|| relay::Behaviour::new(peer, relay_limits(&s.relay))).into(),
+            relay: (s.gateway && s.relay_service)
+                .then(|| relay::Behaviour::new(peer, relay_limits(&s.relay)))
+                .into(),
             hole_punching: s.hole_punching.then(|| dcutr::Behaviour::new(peer)).into(),
-            reachability: (!s.gateway).then(autonat::v2::client::Behaviour::default).into(),
-            reachability_of_others: s.gateway.then(autonat::v2::server::Behaviour::default).into(),
+            reachability: (!s.gateway).then(|| reachability::Behaviour::new(gate)).into(),
+            reachability_of_others: (s.gateway && s.autonat_service)
+                .then(autonat::v2::server::Behaviour::default)
+                .into(),
             mdns: mdns(peer, s)?.into(),
         })
     }

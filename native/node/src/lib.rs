@@ -30,6 +30,7 @@ mod peers;
 mod pending;
 pub mod queue;
 mod reach;
+mod reachability;
 pub mod revocation;
 pub mod rights;
 pub mod settings;

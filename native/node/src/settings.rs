@@ -129,9 +129,14 @@ pub struct Settings {
     pub max_known_peers: usize,
     /// …and how many of each.
     pub max_addresses_per_peer: usize,
-    /// This node serves others: it passes their circuits on and tells them whether they can
-    /// be reached. It must itself be reachable where it listens.
+    /// This node serves others, and must itself be reachable where it listens.
     pub gateway: bool,
+    /// A gateway passes others' circuits on,
+    pub relay_service: bool,
+    /// …tells them whether they can be reached,
+    pub autonat_service: bool,
+    /// …and any node keeps and finds records for others, where it can be reached.
+    pub dht_service: bool,
     pub relay: Relay,
     /// Direct connections are tried for where a relayed one stands.
     pub hole_punching: bool,
@@ -191,6 +196,9 @@ impl Default for Settings {
             max_known_peers: 16_384,
             max_addresses_per_peer: 10,
             gateway: false,
+            relay_service: true,
+            autonat_service: true,
+            dht_service: true,
             relay: Relay::default(),
             hole_punching: true,
             mdns: false,

@@ -56,7 +56,9 @@ def libp2p_settings(configuration: Configuration, gateway: bool) -> Libp2pSettin
     return msgspec.structs.replace(
         Libp2pSettings.for_gateway(),
         mdns=mdns,
-        gateway=not {"relay", "autonat"}.isdisjoint(policy.services),
+        relay_service="relay" in policy.services,
+        autonat_service="autonat" in policy.services,
+        dht_service="dht" in policy.services,
         relay_max_reservations=policy.max_reservations,
         relay_max_circuits=policy.max_circuits,
         relay_max_circuit_seconds=policy.max_circuit_hours * 3600.0,

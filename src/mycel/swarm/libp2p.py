@@ -91,8 +91,13 @@ class Libp2pSettings(msgspec.Struct, frozen=True, kw_only=True):
     kademlia_replication: int = 10
     """Six did not find everything after losses in a swarm of 300, ten did."""
     gateway: bool = False
-    """This node serves others: it passes their circuits on, and tells them whether they can
-    be reached. It must itself be reachable where it listens."""
+    """This node serves others, and must itself be reachable where it listens."""
+    relay_service: bool = True
+    """A gateway passes others' circuits on…"""
+    autonat_service: bool = True
+    """…tells them whether they can be reached…"""
+    dht_service: bool = True
+    """…and any node keeps and finds records for others, where it can be reached."""
     hole_punching: bool = True
     """Direct connections are tried for where a relayed one stands."""
     mdns: bool = False

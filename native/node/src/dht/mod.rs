@@ -66,7 +66,7 @@ pub fn behaviour(peer: PeerId, swarm: String, s: &Settings) -> Behaviour {
         max_addresses: s.max_addresses_per_peer,
     };
     let mut kademlia = Behaviour::with_config(peer, Store::new(peer, swarm, rules, bounds), config);
-    kademlia.set_mode(Some(kad::Mode::Server));
+    kademlia.set_mode(Some(if s.dht_service { kad::Mode::Server } else { kad::Mode::Client }));
     kademlia
 }
 

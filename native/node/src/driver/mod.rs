@@ -61,9 +61,10 @@ pub fn swarm(
     settings: &Settings,
 ) -> Result<Swarm<Behaviour>, String> {
     let (transport, relay_client) =
-        transport::build(key, gate, settings.connect_timeout, figures.meter.clone())
+        transport::build(key, gate.clone(), settings.connect_timeout, figures.meter.clone())
             .map_err(|error| error.to_string())?;
-    let behaviour = Behaviour::new(key, relay_client, swarm_name, protocols, figures, settings)?;
+    let behaviour =
+        Behaviour::new(key, relay_client, gate, swarm_name, protocols, figures, settings)?;
     let config = swarm::Config::with_tokio_executor()
         .with_idle_connection_timeout(NEVER)
         .with_max_negotiating_inbound_streams(256)

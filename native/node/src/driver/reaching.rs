@@ -86,7 +86,8 @@ impl Driver {
     }
 
     pub(super) fn reach_changed(&mut self) {
-        let mode = match self.settings.gateway || self.reach.is_reachable() {
+        let reachable = self.settings.gateway || self.reach.is_reachable();
+        let mode = match self.settings.dht_service && reachable {
             true => kad::Mode::Server,
             false => kad::Mode::Client,
         };

@@ -1,0 +1,68 @@
+"""Bytes that no honest peer sends. Each is wrong by its construction, whatever the reader's
+code thinks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+from .protobuf import delimited, varint
+
+NOISE_BYTES_MAX = 600
+
+
+def noise(random: Random) -> bytes:
+    return random.randbytes(random.randint(1, NOISE_BYTES_MAX))
+
+
+def broken_frames(random: Random, valid: bytes, frame_bytes_max: int) -> Iterator[bytes]:
+    """For our own streams: a length of four bytes, then msgpack."""
+
+    def frame(content: bytes) -> bytes:
+        return len(content).to_bytes(4, "big") + content
+
+    while True:
+        yield frame(valid[: random.randrange(len(valid))])  # cut, with an honest length
+        yield frame(valid)[: random.randrange(1, 4 + len(valid))]  # cut, with a length too long
+        yield frame(valid + random.randbytes(random.randint(1, 40)))  # something behind the end
+        yield frame(b"\xc1" + noise(random))  # a byte that msgpack never uses
+        yield frame(b"\x92\xa7nothing" + b"\x91" * random.randint(1, 2000))  # no such message
+        # A field of some later version, nested beyond reason, and without an end.
+        yield frame(bytes([valid[0] + 1]) + valid[1:] + b"\x91" * random.randint(2000, 60_000))
+        yield frame(b"\xdd\xff\xff\xff\xff")  # an array of four thousand million
+        yield frame(b"\xc6\xff\xff\xff\xff" + noise(random))  # bytes that are not there
+        yield frame(b"")
+        yield random.randint(frame_bytes_max + 1, (1 << 31) - 1).to_bytes(4, "big") + noise(random)
+        yield random.randint((1 << 31) + 9, (1 << 31) + (1 << 23)).to_bytes(4, "big")  # no kind
+        yield noise(random)[:3]
+
+
+def broken_protobuf(random: Random, valid: bytes) -> Iterator[bytes]:
+    """For libp2p's own protocols: a varint length, then Protocol Buffers."""
+    while True:
+        yield delimited(valid[: random.randrange(max(1, len(valid)))])
+        yield delimited(valid)[: random.randrange(1 + len(valid))]
+        yield delimited(noise(random))
+        yield noise(random)
+        yield varint(random.randint(1 << 20, 1 << 34)) + noise(random)  # longer than any limit
+        yield b"\xff" * random.randint(11, 40)  # a length that never ends
+        yield delimited(b"\x0a" + varint(1 << 31) + noise(random))  # a field that is not there
+        yield delimited(b"\xff\xff\xff\xff\x7f" * 3)  # a field number beyond all
+        yield delimited(b"\x1b" * random.randint(1, 500))  # groups within groups
+        flipped = bytearray(valid or b"\0")
+        flipped[random.randrange(len(flipped))] ^= 1 << random.randrange(8)
+        yield delimited(bytes(flipped) + b"\x07")  # a wire type that does not exist
+
+
+def broken_hellos(random: Random, valid: bytes) -> Iterator[bytes]:
+    """`valid` is a whole hello; none of these is."""
+    while True:
+        yield bytes([random.choice([0, *range(2, 256)])]) + valid[1:]  # another version
+        yield valid[: random.randrange(1, len(valid))]
+        yield valid[:1] + random.randint(16_385, 65_535).to_bytes(2, "big") + noise(random)
+        yield valid[:1] + len(valid).to_bytes(2, "big") + random.randbytes(len(valid))
+        yield noise(random)
+        yield valid[:1] + b"\0\0"
+        flipped = bytearray(valid)
+        flipped[random.randrange(3, len(flipped))] ^= 1 << random.randrange(8)
+        yield bytes(flipped)
