@@ -99,6 +99,15 @@ def test_without_a_token_there_is_no_lease() -> None:
     assert "got none" in offer.reason
 
 
+@pytest.mark.parametrize(("most", "allowed"), [(None, False), (5.1, False), (5.0, True)])
+def test_a_cap_on_the_price_wants_a_limit_of_the_task(most: float | None, allowed: bool) -> None:
+    rights = other(caps=(("price", 5.0),))
+    shape = Shape("process", Requirements(), user="alice", max_cost=most)
+    objection = rights.objection(shape)
+    assert (objection is None) == allowed
+    assert allowed or "a price up to 5: give it a max_cost" in (objection or "")
+
+
 def test_caps_count_gpus_too() -> None:
     rights = other(caps=(("gpus", 1.0),))
     shape = Shape("process", Requirements(gpus=GpuRequirement(count=2)), user="alice")

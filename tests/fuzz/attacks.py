@@ -365,7 +365,7 @@ async def forged_gossip(siege: Siege, count: int) -> Row:
         await siege.speaker.leave(link)
 
     async def all_judged() -> bool:
-        return int((await siege.report())["figures"]["gossip_invalid"]) - before >= row.sent
+        return bool((await siege.report())["figures"]["gossip_invalid"] - before >= row.sent)
 
     await eventually(all_judged, 2)
     row.reached = (await siege.report())["figures"]["gossip_invalid"] - before

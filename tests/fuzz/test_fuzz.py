@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import socket
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from mycel.bench.percentiles import percentile
 from mycel.core.messages import WIRE_VERSION, Join, PeerRecord
@@ -20,10 +16,9 @@ from mycel.wire import codec
 from .attacks import GOSSIP_PROTOCOL
 from .credentials import somebody
 from .envelopes import GOSSIP, Scribe, now_ms
-from .hostile import build
 from .protobuf import delimited, publish
 from .run import Sizes, run
-from .siege import READ_MILLISECONDS, Siege, eventually, siege
+from .siege import READ_MILLISECONDS, Siege, eventually
 from .target import TOPIC
 
 HALF_OPEN = 400
@@ -31,19 +26,6 @@ FLOOD_PER_SECOND = 1_000
 CUT_WITHIN_SECONDS = 10.0
 NOISE_MS = 30.0
 """What a busy machine adds to anybody's p99, flood or no flood."""
-
-
-@pytest.fixture(scope="session")
-def program() -> Path:
-    if shutil.which("cargo") is None:
-        pytest.skip("cargo is missing: the hostile speaker cannot be built")
-    return build()
-
-
-@pytest.fixture
-async def besieged(program: Path) -> AsyncIterator[Siege]:
-    async with siege(program, seed=7) as made:
-        yield made
 
 
 async def test_nothing_false_is_taken_and_everything_good_is(program: Path) -> None:

@@ -69,6 +69,8 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
             "gpus": asked.gpus.count if asked.gpus is not None else 0,
         }
         for name, most in self.caps:
+            if name == "price" and (shape.max_cost is None or shape.max_cost > most):
+                return f"its token allows a price up to {most:g}: give it a max_cost within that"
             if wanted.get(name, 0) > most:
                 return f"its token allows {name} up to {most:g}, not {wanted[name]:g}"
         return None
