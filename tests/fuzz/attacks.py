@@ -114,9 +114,7 @@ async def false_tokens(siege: Siege, count: int) -> Row:
         elif kind == 2:
             token = stranger_owner.token(thief.peer)
         elif kind == 3:
-            own = bytearray(siege.owner.token(thief.peer))
-            own[siege.random.randrange(len(own))] ^= 1 << siege.random.randrange(8)
-            token = bytes(own)
+            token = payloads.flipped(siege.random, siege.owner.token(thief.peer))
         else:
             own = bytearray(siege.owner.token(thief.peer))
             token = bytes(own[: siege.random.randrange(len(own))])

@@ -9,10 +9,21 @@ from random import Random
 from .protobuf import delimited, varint
 
 NOISE_BYTES_MAX = 600
+ALGORITHM = b"\x12\x24\x08\x00"
+"""A public key in a biscuit: its tag, its length, and then its algorithm."""
 
 
 def noise(random: Random) -> bytes:
     return random.randbytes(random.randint(1, NOISE_BYTES_MAX))
+
+
+def flipped(random: Random, valid: bytes, first: int = 0) -> bytes:
+    """With one bit that is another. Not the one place in a token where that says the same: a
+    key's algorithm is 0, and what has no such field has that algorithm too."""
+    while True:
+        at = random.randrange(first, len(valid))
+        if valid[at - 2 : at + 2] != ALGORITHM:
+            return valid[:at] + bytes([valid[at] ^ 1 << random.randrange(8)]) + valid[at + 1 :]
 
 
 def broken_frames(random: Random, valid: bytes, frame_bytes_max: int) -> Iterator[bytes]:
@@ -49,9 +60,9 @@ def broken_protobuf(random: Random, valid: bytes) -> Iterator[bytes]:
         yield delimited(b"\x0a" + varint(1 << 31) + noise(random))  # a field that is not there
         yield delimited(b"\xff\xff\xff\xff\x7f" * 3)  # a field number beyond all
         yield delimited(b"\x1b" * random.randint(1, 500))  # groups within groups
-        flipped = bytearray(valid or b"\0")
-        flipped[random.randrange(len(flipped))] ^= 1 << random.randrange(8)
-        yield delimited(bytes(flipped) + b"\x07")  # a wire type that does not exist
+        yield delimited(
+            flipped(random, valid or b"\0") + b"\x07"
+        )  # no such wire type
 
 
 def broken_hellos(random: Random, valid: bytes) -> Iterator[bytes]:
@@ -63,6 +74,4 @@ def broken_hellos(random: Random, valid: bytes) -> Iterator[bytes]:
         yield valid[:1] + len(valid).to_bytes(2, "big") + random.randbytes(len(valid))
         yield noise(random)
         yield valid[:1] + b"\0\0"
-        flipped = bytearray(valid)
-        flipped[random.randrange(3, len(flipped))] ^= 1 << random.randrange(8)
-        yield bytes(flipped)
+        yield flipped(random, valid, 3)

@@ -33,6 +33,8 @@ const MAX_PACKET_BYTES: usize = 64 * 1024;
 const SETTLE: Duration = Duration::from_secs(1);
 /// What could not be published is tried again after this long: nobody finds it before.
 const RETRY: Duration = Duration::from_secs(2);
+/// What is new is told once more when a swarm that forms has had time to.
+const CONFIRM: Duration = Duration::from_secs(15);
 /// Of so many times as many peers as a search is for, the nearest are near enough.
 const ENOUGH: u32 = 2;
 
@@ -109,7 +111,10 @@ pub struct Dht {
     provided: HashSet<RecordKey>,
     own: Option<Own>,
     publish_at: Instant,
+    /// Not done, or not to those who are nearest.
     failed: HashSet<Publication>,
+    /// Publications whose search was ended before its time.
+    cut: HashSet<QueryId>,
     retry_at: Instant,
     /// How many peers the routing table had when everything was last published.
     published_to: usize,
@@ -138,6 +143,7 @@ impl Dht {
             own: None,
             publish_at: Instant::now() + s.republish,
             failed: HashSet::new(),
+            cut: HashSet::new(),
             retry_at: Instant::now(),
             published_to: 0,
             known_peers: 0,
@@ -152,6 +158,7 @@ impl Dht {
 
     pub fn provide(&mut self, kademlia: &mut Behaviour, key: RecordKey) {
         if self.provided.insert(key.clone()) {
+            self.publish_at = self.publish_at.min(Instant::now() + CONFIRM);
             self.announce(kademlia, key);
         }
     }
@@ -241,12 +248,19 @@ impl Dht {
     /// Ends searches that have asked enough peers. While one of the nearest takes its time
     /// to answer, or to be dead, Kademlia asks ever farther ones, in the end all there are; in
     /// a swarm that forms this alone makes everybody so slow that it feeds itself.
-    pub fn cut_short(&self, kademlia: &mut Behaviour) {
+    /// Whether any is left to look at.
+    pub fn cut_short(&mut self, kademlia: &mut Behaviour) -> bool {
+        let mut running = false;
         for mut query in kademlia.iter_queries_mut() {
+            running = true;
             if query.stats().num_successes() >= ENOUGH * self.replication {
+                if let Some(Query::Publication(_)) = self.queries.get(&query.id()) {
+                    self.cut.insert(query.id());
+                }
                 query.finish();
             }
         }
+        running
     }
 
     pub fn is_publishing(&self) -> bool {
@@ -326,10 +340,11 @@ impl Dht {
                 *answers >= self.enough_answers
             }
             (Query::Publication(publication), result) => {
+                // Whoever was asked when the search was cut need not be the nearest.
                 let failed = matches!(
                     result,
                     QueryResult::StartProviding(Err(_)) | QueryResult::PutRecord(Err(_))
-                );
+                ) || self.cut.contains(&id);
                 self.figures.count_by("dht_published", if failed { "failed" } else { "succeeded" });
                 if failed {
                     self.failed.insert(publication.clone());
@@ -340,6 +355,7 @@ impl Dht {
             _ => false,
         };
         if last {
+            self.cut.remove(&id);
             let query = self.queries.remove(&id)?;
             return self.ended(query);
         }

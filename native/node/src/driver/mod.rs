@@ -49,6 +49,7 @@ use crate::{
 /// The swarm's idle time-out is not used: a connection manager will decide.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const COMMANDS_AT_ONCE: usize = 256;
+const SEARCHES_BEGIN_WITHIN: Duration = Duration::from_secs(2);
 /// How often searches are looked at while there may be some.
 const LOOK_AT_SEARCHES: Duration = Duration::from_millis(50);
 
@@ -181,7 +182,9 @@ impl Driver {
             let searching = Instant::now() < self.searching_until;
             tokio::select! {
                 _ = look.tick(), if searching => {
-                    self.dht.cut_short(&mut self.swarm.behaviour_mut().kademlia);
+                    if self.dht.cut_short(&mut self.swarm.behaviour_mut().kademlia) {
+                        self.searches();
+                    }
                 }
                 count = inbox.recv_many(&mut batch, COMMANDS_AT_ONCE) => {
                     if count == 0 {
@@ -256,9 +259,9 @@ impl Driver {
         self.instances.insert(connection, instance);
     }
 
-    /// A search begins or may begin: none takes longer than this.
+    /// A search runs, or may begin soon: Kademlia waits a moment before it looks for ourselves.
     fn searches(&mut self) {
-        self.searching_until = Instant::now() + 2 * self.settings.query_timeout;
+        self.searching_until = Instant::now() + SEARCHES_BEGIN_WITHIN;
     }
 
     fn tick(&mut self) {
