@@ -60,9 +60,7 @@ def broken_protobuf(random: Random, valid: bytes) -> Iterator[bytes]:
         yield delimited(b"\x0a" + varint(1 << 31) + noise(random))  # a field that is not there
         yield delimited(b"\xff\xff\xff\xff\x7f" * 3)  # a field number beyond all
         yield delimited(b"\x1b" * random.randint(1, 500))  # groups within groups
-        yield delimited(
-            flipped(random, valid or b"\0") + b"\x07"
-        )  # no such wire type
+        yield delimited(flipped(random, valid or b"\0") + b"\x07")  # no such wire type
 
 
 def broken_hellos(random: Random, valid: bytes) -> Iterator[bytes]:

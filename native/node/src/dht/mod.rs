@@ -35,6 +35,9 @@ const SETTLE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(2);
 /// What is new is told once more when a swarm that forms has had time to.
 const CONFIRM: Duration = Duration::from_secs(15);
+/// While fewer peers are known than a bucket holds, this node looks for itself again, after
+/// this long at first. A gateway that is too busy to answer in time is all that a newcomer has.
+const LOOK_AGAIN: Duration = Duration::from_secs(3);
 /// Of so many times as many peers as a search is for, the nearest are near enough.
 const ENOUGH: u32 = 2;
 
@@ -116,6 +119,8 @@ pub struct Dht {
     /// Publications whose search was ended before its time.
     cut: HashSet<QueryId>,
     retry_at: Instant,
+    look_again_at: Instant,
+    look_again_after: Duration,
     /// How many peers the routing table had when everything was last published.
     published_to: usize,
     known_peers: usize,
@@ -145,6 +150,8 @@ impl Dht {
             failed: HashSet::new(),
             cut: HashSet::new(),
             retry_at: Instant::now(),
+            look_again_at: Instant::now() + LOOK_AGAIN,
+            look_again_after: LOOK_AGAIN,
             published_to: 0,
             known_peers: 0,
             record_ttl: s.record_ttl,
@@ -294,7 +301,16 @@ impl Dht {
         } else if now >= self.retry_at {
             self.retry(kademlia);
         }
-        self.is_publishing()
+        self.look_again(kademlia, now) || self.is_publishing()
+    }
+
+    fn look_again(&mut self, kademlia: &mut Behaviour, now: Instant) -> bool {
+        if now < self.look_again_at || self.known_peers >= kad::K_VALUE.get() {
+            return false;
+        }
+        self.look_again_at = now + self.look_again_after;
+        self.look_again_after = (2 * self.look_again_after).min(self.republish);
+        kademlia.bootstrap().is_ok() // fails only while nobody is known
     }
 
     fn retry(&mut self, kademlia: &mut Behaviour) {
