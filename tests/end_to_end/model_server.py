@@ -41,6 +41,10 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def respond(writer: asyncio.StreamWriter, path: str, body: dict[str, Any]) -> None:
+    if path.endswith("/models"):
+        names = [f"{sys.argv[1]}-chat", f"{sys.argv[1]}-embed"]
+        whole(writer, 200, {"object": "list", "data": [{"id": name} for name in names]})
+        return
     prompt = str(body.get("prompt") or body.get("input") or body["messages"][-1]["content"])
     if "hang" in prompt or sys.argv[1] == "mute":
         await asyncio.Event().wait()

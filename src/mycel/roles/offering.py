@@ -1,4 +1,4 @@
-"""The models that a worker offers: known servers, and what it loads itself.
+"""The models that a worker offers: of servers beside it, and what it loads itself.
 
 A server's models are offered as the owner says. What is loaded in a process of its own is
 offered when it is ready to answer. When that process ends it is loaded again; requests wait for
@@ -23,6 +23,7 @@ from mycel.drivers.leftovers import remove_leftovers
 from mycel.drivers.model import ModelDriver, ModelSource
 from mycel.drivers.model_program import ModelProgram, ProgramSettings
 
+from .finding import Finding
 from .member import NoteLine
 from .program import RoleFault
 
@@ -49,6 +50,7 @@ class Offering:
         self._offered: dict[object, tuple[ServedModel, ModelSource | None]] = {}
         """By whatever provides it."""
         self._programs: list[ModelProgram] = []
+        self._finding: Finding | None = None
 
     def start(self, worker: Worker) -> None:
         if not self._drivers:
@@ -64,8 +66,12 @@ class Offering:
             else:
                 self._load(served, model)
         self._tell()
+        self._finding = Finding(worker, self.offer, self.withdraw, self._note)
+        self._finding.start()
 
     async def close(self) -> None:
+        if self._finding is not None:
+            await self._finding.close()
         for program in self._programs:
             await program.close()
 
