@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from mycel.core.stages import Policy
+from mycel.drivers.model_calls import Kind
 
 _HUGE: Final = 1 << 62
 
@@ -71,9 +72,26 @@ class FileBody(Body, frozen=True):
     executable: bool = False
 
 
+class ServeBody(Body, frozen=True):
+    """A model that is loaded and kept up: one of `python` and `gguf` says how."""
+
+    name: Identifier
+    kind: Kind = "chat"
+    python: Identifier | None = None
+    """`module:factory`, importable where it runs."""
+    gguf: Identifier | None = None
+    """The path of a file where it runs."""
+    folder: Name = ""
+    concurrency: Annotated[int, Meta(ge=1, le=4096)] | None = None
+    batch: Annotated[int, Meta(ge=1, le=4096)] = 8
+    context: Annotated[int, Meta(ge=1, le=1 << 24)] = 4096
+    threads: Annotated[int, Meta(ge=0, le=1024)] = 0
+    gpu_layers: Annotated[int, Meta(ge=-1, le=10_000)] = -1
+
+
 class TaskBody(Body, frozen=True):
-    """Exactly one of `model`, `command`, `image` with `command`, and `python`; or `driver`, which
-    names one that another package brings, and says itself what the others mean to it."""
+    """Exactly one of `model`, `command`, `image` with `command`, `python` and `serve`; or `driver`,
+    which names one that another package brings, and says itself what the others mean to it."""
 
     model: Identifier | None = None
     input: Raw | UnsetType = UNSET
@@ -102,6 +120,7 @@ class TaskBody(Body, frozen=True):
     """For `image`: "path:path in the container", with ":ro" to read it only."""
     environment: list[str] | str | None = None
     """Packages for `command` and `python`: a requirements or lock file, as text or in lines."""
+    serve: ServeBody | None = None
 
 
 class OverrideBody(Body, frozen=True):

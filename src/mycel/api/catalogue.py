@@ -217,6 +217,13 @@ ROUTES: Final = (
         "WorkerAnswer",
         problems=(404, 409, 422),
     ),
+    Route(
+        "GET",
+        "/api/v1/services",
+        "List the jobs that keep models up",
+        "ServiceList",
+        problems=(422,),
+    ),
     Route("GET", "/api/v1/peers", "List connected peers", "PeerList", problems=(422,)),
     Route(
         "GET", "/api/v1/swarm", "How this node stands in its swarm", "SwarmAnswer", problems=(422,)
@@ -317,7 +324,7 @@ def document() -> bytes:
 def _schemas() -> tuple[dict[str, Any], dict[str, Any]]:
     from mycel.core.views import Explanation
 
-    from . import answers, blobs, bodies, models, network, problems, workers
+    from . import answers, blobs, bodies, models, network, problems, services, workers
 
     kinds: list[Any] = [
         bodies.TaskBody,
@@ -339,6 +346,7 @@ def _schemas() -> tuple[dict[str, Any], dict[str, Any]]:
         workers.WorkerList,
         models.ModelList,
         workers.WorkerAnswer,
+        services.ServiceList,
         network.PeerList,
         network.SwarmAnswer,
         network.PingBody,

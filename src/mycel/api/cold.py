@@ -13,7 +13,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
 
-from . import jobs, models, network, tasks, workers
+from . import jobs, models, network, services, tasks, workers
 from .access import Caller
 from .answers import ResultAnswer, RevocationsAnswer, encode
 from .backend import Backend
@@ -139,6 +139,11 @@ def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
         _query(request)
         return _json(await models.list_models(backend))
 
+    @get("/api/v1/services")
+    async def list_services(request: AnyRequest) -> Response[bytes]:
+        _query(request)
+        return _json(await services.list_services(backend, _caller(request)))
+
     @get("/api/v1/peers")
     async def list_peers(request: AnyRequest) -> Response[bytes]:
         _query(request)
@@ -190,6 +195,7 @@ def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
         drain,
         resume,
         list_models,
+        list_services,
         list_peers,
         swarm,
         ping,

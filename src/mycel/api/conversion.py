@@ -28,6 +28,7 @@ from .bodies import (
 )
 from .packages import in_environment
 from .problems import unprocessable
+from .services import service_of
 
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][\w./:@-]*", re.ASCII)
@@ -43,6 +44,7 @@ _KINDS: Final = {
     "python": "python",
     "container": "image and command",
     "model": "model and input",
+    "service": "serve",
 }
 
 
@@ -132,13 +134,14 @@ def _work(body: TaskBody, path: str) -> Work:
             ("command", body.command is not None and body.image is None),
             ("image", body.image is not None),
             ("python", body.python is not None),
+            ("serve", body.serve is not None),
         )
         if there
     ]
     if len(kinds) != 1:
         found = "both " + " and ".join(kinds) if kinds else "none of them"
         raise unprocessable(
-            f"a task is exactly one of model, command, image with command, and python; "
+            f"a task is exactly one of model, command, image with command, python, and serve; "
             f"this one has {found}",
             path,
         )
@@ -149,6 +152,8 @@ def _work(body: TaskBody, path: str) -> Work:
         if not _FUNCTION.fullmatch(body.python):
             raise unprocessable('python is "module:function"', f"{path}.python")
         return Work("python", function=body.python, env=env, timeout_seconds=body.timeout)
+    if body.serve is not None:
+        return service_of(body, body.serve, env, f"{path}.serve")
     if body.model is not None:
         return Work(
             "model",

@@ -54,6 +54,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "resume": Command("let it take work again", "mycel.cli.draining", "resume"),
         "workers": Command("list workers", "mycel.cli.lists", "workers"),
         "models": Command("list the models that are served", "mycel.cli.lists", "models"),
+        "model": Command("serve NAME where it fits; list, stop NAME", "mycel.cli.model"),
         "peers": Command("list the peers of the scheduler's node", "mycel.cli.network", "peers"),
         "swarm": Command("status; ping PEER", "mycel.cli.network", "swarm"),
         "config": Command("check or show a configuration", "mycel.cli.configuration", "config"),

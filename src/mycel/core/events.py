@@ -237,6 +237,10 @@ class ReadWorkers(Event, frozen=True):
     request: RequestId
 
 
+class ReadServices(Event, frozen=True):
+    request: RequestId
+
+
 class ReadFigures(Event, frozen=True):
     request: RequestId
 

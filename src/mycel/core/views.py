@@ -192,6 +192,17 @@ class WorkerView(msgspec.Struct, frozen=True):
     """Attempts that it holds, of all schedulers, as far as is known."""
 
 
+class ServiceView(msgspec.Struct, frozen=True):
+    """A job that keeps a model served."""
+
+    job_id: JobId
+    user: str
+    model: str
+    replicas: int
+    parameters: bytes
+    """JSON: how it is served."""
+
+
 class Obstacle(msgspec.Struct, frozen=True):
     """Why these workers do not run the task now."""
 

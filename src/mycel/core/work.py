@@ -14,7 +14,9 @@ DEFAULT_USER = "owner"
 MODEL_SLOT = "model:"
 ENVIRONMENT_KEY = "="
 """Beside the variables of a shape's environment; none of them can have this name."""
-OWN_DRIVERS = ("process", "python", "container", "model")
+SERVICE = "service"
+"""The driver of tasks that are to run until somebody cancels them."""
+OWN_DRIVERS = ("process", "python", "container", "model", SERVICE)
 """Tasks name no other: what they have says which of them they need."""
 
 
@@ -49,8 +51,9 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the tasks of one job have in common: everything but their arguments.
 
     `driver` says which of the other fields count: `process` runs `command`, `python` calls
-    `function`, `container` runs `command` in `image`, `model` gives `input` to `model`. To a
-    driver that another package brings they mean what it says.
+    `function`, `container` runs `command` in `image`, `model` gives `input` to `model`, `service`
+    serves `model` as `parameters` say. To a driver that another package brings they mean what
+    it says.
     """
 
     driver: str

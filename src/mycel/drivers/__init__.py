@@ -133,11 +133,20 @@ def _model(context: DriverContext) -> Driver:
     return ModelDriver(context.listener)
 
 
+def _service(context: DriverContext) -> Driver:
+    from .service import ServiceDriver
+
+    return ServiceDriver(
+        context.helper, context.listener, context.root / "service", context.grace_seconds
+    )
+
+
 FACTORIES: Final[dict[str, Callable[[DriverContext], Driver]]] = {
     "process": _process,
     "python": _python,
     "container": _container,
     "model": _model,
+    "service": _service,
 }
 
 
@@ -174,7 +183,8 @@ def create_drivers(names: Iterable[str], context: DriverContext) -> list[Driver]
 
 
 def _with_files(name: str, context: DriverContext) -> Driver:
-    if context.files is None or name == "model":  # whose tasks run no program that reads one
+    # Their tasks run no program that reads a file of the task's.
+    if context.files is None or name in ("model", "service"):
         return create_driver(name, context)
     from .filing import Filing
 

@@ -6,17 +6,13 @@ server, which the worker's owner chose. What a stream brings is handed on as it 
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from typing import Final
 
 import msgspec
 
-from mycel.core.identifiers import AttemptId, LaneId
-
+from .coroutines import CoroutineDriver
 from .http_stream import Endpoint, EndpointFault, Response, request
-from .interface import LONG_SECONDS, VALUE_BYTES_MAX, DriverListener, Finished, Run
-from .interpreter_records import clock
+from .interface import VALUE_BYTES_MAX, DriverListener, Finished, Run
 from .model_calls import BadAnswer, BadInput, Call, Kind, call_of, refusal_of, value_of
 
 STREAM_BYTES_MAX: Final = 16 << 20
@@ -37,21 +33,10 @@ class ModelSource:
         self.running = 0
 
 
-class _Lane:
-    def __init__(self) -> None:
-        self.waiting: deque[Run] = deque()
-        self.running: Run | None = None
-        self.is_long = False
-
-
-class ModelDriver:
+class ModelDriver(CoroutineDriver):
     def __init__(self, listener: DriverListener) -> None:
-        self._listener = listener
+        super().__init__(listener)
         self._sources: dict[str, list[ModelSource]] = {}
-        self._loop = asyncio.get_running_loop()
-        self._lanes: dict[LaneId, _Lane] = {}
-        self._tasks: dict[AttemptId, asyncio.Task[None]] = {}
-        self._killed: set[AttemptId] = set()
 
     @property
     def name(self) -> str:
@@ -61,89 +46,13 @@ class ModelDriver:
         """What is served from now on, by name; requests under way go on."""
         self._sources = sources
 
-    def submit(self, lane: LaneId, runs: list[Run]) -> None:
-        state = self._lanes.setdefault(lane, _Lane())
-        if state.is_long:
-            attempts = [run.attempt for run in runs]
-            self._loop.call_soon(self._listener.returned, lane, attempts)
-            return
-        state.waiting.extend(runs)
-        if state.running is None:
-            self._next(lane, state)
-
-    def withdraw(self, attempts: list[AttemptId]) -> None:
-        wanted = set(attempts)
-        withdrawn: list[AttemptId] = []
-        for state in self._lanes.values():
-            withdrawn += [run.attempt for run in state.waiting if run.attempt in wanted]
-            state.waiting = deque(run for run in state.waiting if run.attempt not in wanted)
-        if withdrawn:
-            self._loop.call_soon(self._listener.withdrawn, withdrawn)
-
-    def kill(self, attempts: list[AttemptId]) -> None:
-        self.withdraw(attempts)
-        for attempt in attempts:
-            task = self._tasks.get(attempt)
-            if task is not None:
-                self._killed.add(attempt)
-                task.cancel()
-
-    def close_lane(self, lane: LaneId) -> None:
-        self._lanes.pop(lane, None)
-
-    async def close(self) -> None:
-        self.withdraw([run.attempt for lane in self._lanes.values() for run in lane.waiting])
-        self.kill(list(self._tasks))
-        while self._tasks:
-            await asyncio.wait(self._tasks.values())
-
-    # One request
-
-    def _next(self, lane: LaneId, state: _Lane) -> None:
-        state.running = run = state.waiting.popleft() if state.waiting else None
-        state.is_long = False
-        if run is not None:
-            task = self._loop.create_task(self._run(lane, state, run), name=f"model {run.task_id}")
-            self._tasks[run.attempt] = task
-
-    async def _run(self, lane: LaneId, state: _Lane, run: Run) -> None:
-        started_at = clock()
-        watch = self._loop.call_later(LONG_SECONDS, self._is_long, lane, state, run, started_at)
+    async def perform(self, run: Run) -> Finished:
         try:
-            finished = await self._finish(run)
-        finally:
-            watch.cancel()
-            self._tasks.pop(run.attempt, None)
-            self._killed.discard(run.attempt)
-        whole = msgspec.structs.replace(finished, started_at=started_at, ended_at=clock())
-        self._listener.finished([whole])
-        self._next(lane, state)
-
-    def _is_long(self, lane: LaneId, state: _Lane, run: Run, started_at: float) -> None:
-        state.is_long = True
-        back = [one.attempt for one in state.waiting]
-        state.waiting.clear()
-        self._listener.started([(run.attempt, started_at)])
-        if back:
-            self._listener.returned(lane, back)
-
-    async def _finish(self, run: Run) -> Finished:
-        """Every way in which a request can end."""
-        attempt = run.attempt
-        try:
-            async with asyncio.timeout(run.work.timeout_seconds):
-                return Finished(attempt, "succeeded", value=await self._ask(run))
-        except TimeoutError:
-            seconds = run.work.timeout_seconds
-            return Finished(attempt, "timed_out", error=f"it took longer than {seconds:g} s")
-        except asyncio.CancelledError:
-            if attempt not in self._killed:
-                raise
-            return Finished(attempt, "cancelled", error="it was cancelled")
+            return Finished(run.attempt, "succeeded", value=await self._ask(run))
         except BadInput as error:
-            return Finished(attempt, "failed", error=str(error))
+            return Finished(run.attempt, "failed", error=str(error))
         except (EndpointFault, BadAnswer) as error:
-            return Finished(attempt, "failed", error=str(error), driver_fault=True)
+            return Finished(run.attempt, "failed", error=str(error), driver_fault=True)
 
     async def _ask(self, run: Run) -> bytes:
         work = run.work

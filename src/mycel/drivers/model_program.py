@@ -29,6 +29,7 @@ from .helper_lanes import describe_exit
 from .helper_messages import InterpreterEnded, StartInterpreter, StopInterpreter
 from .http_stream import Endpoint
 from .interpreter_records import clock
+from .program_settings import ProgramSettings
 
 SOCKET: Final = "model.sock"
 PREFIX: Final = "/v1"
@@ -50,22 +51,6 @@ _numbers = count(-1, -1)
 """Interpreters have positive ones."""
 
 
-class ProgramSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be loaded: either of the first two."""
-
-    name: str
-    kind: str = "chat"
-    python: str = ""
-    gguf: str = ""
-    folder: str = ""
-    """Put in front of the import path."""
-    slots: int = 1
-    batch: int = 1
-    context: int = 4096
-    threads: int = 0
-    gpu_layers: int = -1
-
-
 class ModelProgram:
     """`changed` is called when it has become ready, or is no longer."""
 
@@ -76,12 +61,15 @@ class ModelProgram:
         settings: ProgramSettings,
         changed: Callable[[ModelProgram], None],
         note: Callable[..., None],
+        *,
+        reloads: bool = True,
     ) -> None:
         self._helper = helper
         self._root = root
         self._settings = settings
         self._changed = changed
         self._note = note
+        self._reloads = reloads
         self._loop = asyncio.get_running_loop()
         self._number = 0
         self._folder = Path()
@@ -172,9 +160,11 @@ class ModelProgram:
         self.error = _why(ended)
         self.state = "resting"
         self._gone.set()
-        if not self._closing:
+        if self._closing:
+            return
+        if self._reloads:
             self._rest()
-            self._changed(self)
+        self._changed(self)
 
     def _rest(self) -> None:
         seconds = min(REST_SECONDS_MIN * 2.0 ** (self.endings - 1), REST_SECONDS_MAX)

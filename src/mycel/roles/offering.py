@@ -21,7 +21,9 @@ from mycel.drivers.http_stream import Endpoint
 from mycel.drivers.interface import Driver
 from mycel.drivers.leftovers import remove_leftovers
 from mycel.drivers.model import ModelDriver, ModelSource
-from mycel.drivers.model_program import ModelProgram, ProgramSettings
+from mycel.drivers.model_program import ModelProgram
+from mycel.drivers.program_settings import ProgramSettings
+from mycel.drivers.service import ServiceDriver
 
 from .finding import Finding
 from .member import NoteLine
@@ -43,6 +45,9 @@ class Offering:
     ) -> None:
         self._drivers = [one for one in drivers if isinstance(one, ModelDriver)]
         """None where the owner wants no models here."""
+        for driver in drivers:
+            if isinstance(driver, ServiceDriver) and self._drivers:
+                driver.offers, driver.note = self, note
         self._serve = serve
         self._helper = helper
         self._root = root
@@ -128,7 +133,7 @@ def footprint(name: str, model: Model) -> ServedModel:
 def program_settings(served: ServedModel, model: Model) -> ProgramSettings:
     return ProgramSettings(
         name=served.name,
-        kind=served.kind,
+        kind=model.kind,
         python=model.python,
         gguf=str(Path(model.gguf).expanduser().resolve()) if model.gguf else "",
         folder=str(Path(model.folder).expanduser().resolve()) if model.folder else "",
@@ -137,6 +142,7 @@ def program_settings(served: ServedModel, model: Model) -> ProgramSettings:
         context=model.context,
         threads=model.threads,
         gpu_layers=model.gpu_layers,
+        memory=served.memory,
     )
 
 

@@ -32,6 +32,7 @@ from mycel.core.states import (
     TaskState,
     TaskStep,
 )
+from mycel.core.work import SERVICE
 
 from .measuring import Measuring, Took
 from .roster import Roster
@@ -39,6 +40,8 @@ from .state import State
 from .tables import Attempt, Worker
 from .views import job_view
 
+LASTED_SECONDS: Final = 60.0
+"""A service that has run so long is replaced as if it had never failed before."""
 ACKNOWLEDGED_AT_ONCE: Final = 500
 
 FORGOTTEN: Final = "the worker does not have it any more"
@@ -173,17 +176,21 @@ class Attempts:
         history = state.histories.get(attempt.key, ())
         causes = [*(ended.cause for ended in history if ended.counts), cause.value]
         counted = len(causes)
-        delay = delay_seconds(settings, counted, 2.0 * state.random() - 1.0)
         specification = attempt.block.group.specification
+        is_service = specification.work.driver == SERVICE
+        lasted = attempt.started_at is not None and now - attempt.started_at >= LASTED_SECONDS
+        delay = delay_seconds(
+            settings, 1 if is_service and lasted else counted, 2.0 * state.random() - 1.0
+        )
         reason, error = "", outcome.error
         cost = self._cost(attempt, outcome)
-        if is_poison(settings, causes):
+        if is_poison(settings, causes) and not is_service:
             reason = "poison"
             error += (
                 f"; {settings.poison_attempts} attempts in a row took their worker or "
                 "interpreter along, so it is not tried again"
             )
-        elif not is_retried(settings, specification.retry, cause, counted):
+        elif not is_service and not is_retried(settings, specification.retry, cause, counted):
             if counted > 1:
                 error += f"; it was tried {counted} times"
         elif self._is_too_dear(attempt, cost):

@@ -140,6 +140,7 @@ class Scheduler:
             events.ReadLiveTasks: views.read_live_tasks,
             events.ExplainTask: views.explain_task,
             events.ReadWorkers: views.read_workers,
+            events.ReadServices: views.read_services,
             events.ReadFigures: views.read_figures,
         }
 

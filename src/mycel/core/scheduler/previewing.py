@@ -12,7 +12,7 @@ from mycel.core.matching.standing import Member
 from mycel.core.profiles import with_profile
 from mycel.core.resources import GpuRequirement, Requirements
 from mycel.core.views import PreviewView, ShapeView, StagePreview
-from mycel.core.work import Shape, reserved
+from mycel.core.work import SERVICE, Shape, reserved
 
 from .explaining import Explaining
 from .state import State
@@ -38,7 +38,7 @@ class Previewing:
 
     def _with_timeout(self, specification: Specification) -> Specification:
         work, settings = specification.work, self._state.settings
-        if work.timeout_seconds is not None:
+        if work.timeout_seconds is not None or work.driver == SERVICE:
             return specification
         default = settings.model_task_timeout if work.driver == "model" else settings.task_timeout
         if default is None:

@@ -10,6 +10,7 @@ from mycel.core.events import (
     ReadFigures,
     ReadJob,
     ReadLiveTasks,
+    ReadServices,
     ReadTask,
     ReadWorkers,
 )
@@ -24,12 +25,14 @@ from mycel.core.views import (
     Figures,
     JobView,
     LiveTasks,
+    ServiceView,
     Span,
     StageView,
     TaskIsOver,
     TaskView,
     WorkerView,
 )
+from mycel.core.work import SERVICE
 
 from .explaining import Explaining
 from .known import KnownWorker
@@ -116,6 +119,16 @@ class Views:
         known = self._state.workers.values()
         views = [self.worker(one) for one in known if one.state is not WorkerState.EXPECTED]
         views += [self._known_view(one) for one in self._state.known]
+        self._state.reply(event.request, views)
+
+    def read_services(self, event: ReadServices, now: float) -> None:
+        found = [job for job in self._state.jobs.values() if job.state is None and job.blocks]
+        views = []
+        for job in found:
+            work = job.blocks[0].work
+            if work.driver == SERVICE:
+                replicas = sum(block.count for block in job.blocks) - job.ended
+                views.append(ServiceView(job.id, job.user, work.model, replicas, work.parameters))
         self._state.reply(event.request, views)
 
     def read_figures(self, event: ReadFigures, now: float) -> None:
