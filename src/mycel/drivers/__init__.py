@@ -137,7 +137,11 @@ def _service(context: DriverContext) -> Driver:
     from .service import ServiceDriver
 
     return ServiceDriver(
-        context.helper, context.listener, context.root / "service", context.grace_seconds
+        context.helper,
+        context.listener,
+        context.root / "service",
+        context.grace_seconds,
+        context.holding,
     )
 
 

@@ -34,7 +34,7 @@ class CoroutineDriver:
         self._tasks: dict[AttemptId, asyncio.Task[None]] = {}
         self._killed: set[AttemptId] = set()
 
-    async def perform(self, run: Run) -> Finished:
+    async def perform(self, lane: LaneId, run: Run) -> Finished:
         """One attempt. It is cancelled when its time is up or it is killed, and ends only when
         nothing of it is left."""
         raise NotImplementedError
@@ -89,7 +89,7 @@ class CoroutineDriver:
         started_at = clock()
         watch = self._loop.call_later(LONG_SECONDS, self._is_long, lane, state, run, started_at)
         try:
-            finished = await self._finish(run)
+            finished = await self._finish(lane, run)
         finally:
             watch.cancel()
             self._tasks.pop(run.attempt, None)
@@ -106,12 +106,12 @@ class CoroutineDriver:
         if back:
             self._listener.returned(lane, back)
 
-    async def _finish(self, run: Run) -> Finished:
+    async def _finish(self, lane: LaneId, run: Run) -> Finished:
         """Every way in which an attempt can end."""
         attempt = run.attempt
         try:
             async with asyncio.timeout(run.work.timeout_seconds):
-                return await self.perform(run)
+                return await self.perform(lane, run)
         except TimeoutError:
             seconds = run.work.timeout_seconds
             return Finished(attempt, "timed_out", error=f"it took longer than {seconds:g} s")

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from mycel.core.identifiers import LaneId
+
 from .coroutines import CoroutineDriver
 from .http_stream import Endpoint, EndpointFault, Response, request
 from .interface import VALUE_BYTES_MAX, DriverListener, Finished, Run
@@ -46,7 +48,8 @@ class ModelDriver(CoroutineDriver):
         """What is served from now on, by name; requests under way go on."""
         self._sources = sources
 
-    async def perform(self, run: Run) -> Finished:
+    async def perform(self, lane: LaneId, run: Run) -> Finished:
+        del lane  # all are alike
         try:
             return Finished(run.attempt, "succeeded", value=await self._ask(run))
         except BadInput as error:

@@ -30,6 +30,7 @@ from .helper_messages import InterpreterEnded, StartInterpreter, StopInterpreter
 from .http_stream import Endpoint
 from .interpreter_records import clock
 from .program_settings import ProgramSettings
+from .sandbox.holding import Hold
 
 SOCKET: Final = "model.sock"
 PREFIX: Final = "/v1"
@@ -63,6 +64,7 @@ class ModelProgram:
         note: Callable[..., None],
         *,
         reloads: bool = True,
+        hold: Hold | None = None,
     ) -> None:
         self._helper = helper
         self._root = root
@@ -70,6 +72,7 @@ class ModelProgram:
         self._changed = changed
         self._note = note
         self._reloads = reloads
+        self._hold = hold
         self._loop = asyncio.get_running_loop()
         self._number = 0
         self._folder = Path()
@@ -111,7 +114,7 @@ class ModelProgram:
         self._life = ours
         self._loop.add_reader(ours, self._spoke)
         request = StartInterpreter(
-            self._number, self._command(), self._environment(), str(self._folder)
+            self._number, self._command(), self._environment(), str(self._folder), self._hold
         )
         with theirs, open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is wanted
             self._helper.post_with_descriptors(request, (theirs.fileno(), nothing.fileno()))

@@ -13,9 +13,11 @@ from typing import Protocol
 
 import msgspec
 
+from mycel.core.identifiers import LaneId
 from mycel.core.resources import ServedModel
 
 from .coroutines import CoroutineDriver
+from .devices import Holding
 from .helper_client import Helper
 from .http_stream import Endpoint
 from .interface import DriverListener, Finished, Run
@@ -23,6 +25,7 @@ from .leftovers import remove_leftovers
 from .model import ModelSource
 from .model_program import ModelProgram
 from .program_settings import ProgramSettings
+from .sandbox.holding import Hold
 
 
 class Offers(Protocol):
@@ -34,23 +37,31 @@ class Offers(Protocol):
 
 class ServiceDriver(CoroutineDriver):
     def __init__(
-        self, helper: Helper, listener: DriverListener, root: Path, grace_seconds: float
+        self,
+        helper: Helper,
+        listener: DriverListener,
+        root: Path,
+        grace_seconds: float,
+        holding: Holding,
     ) -> None:
         super().__init__(listener)
         root.mkdir(parents=True, exist_ok=True)
         self._helper = helper
         self._root = root.resolve()
         self._grace_seconds = grace_seconds
+        self._holding = holding
         remove_leftovers(self._root, "model-")
         self.offers: Offers | None = None
         """Set by whoever assembles the worker; without it nothing is served."""
+        self.shared_paths: tuple[str, ...] = ()
+        """Folders of the machine that a service may read, even in a sandbox."""
         self.note: Callable[..., None] = _unheard
 
     @property
     def name(self) -> str:
         return "service"
 
-    async def perform(self, run: Run) -> Finished:
+    async def perform(self, lane: LaneId, run: Run) -> Finished:
         try:
             settings = msgspec.json.decode(run.work.parameters, type=ProgramSettings)
         except msgspec.MsgspecError as error:
@@ -64,7 +75,13 @@ class ServiceDriver(CoroutineDriver):
                 self._offer(program, program.endpoint)
 
         program = ModelProgram(
-            self._helper, self._root, settings, changed, self.note, reloads=False
+            self._helper,
+            self._root,
+            settings,
+            changed,
+            self.note,
+            reloads=False,
+            hold=self._hold(lane, run, settings),
         )
         try:
             program.start()
@@ -74,6 +91,21 @@ class ServiceDriver(CoroutineDriver):
                 self.offers.withdraw(program)
             await program.close(self._grace_seconds)
         return Finished(run.attempt, "failed", error=program.error, driver_fault=True)
+
+    def close_lane(self, lane: LaneId) -> None:
+        super().close_lane(lane)
+        self._holding.cores.give_back(lane)
+
+    def _hold(self, lane: LaneId, run: Run, settings: ProgramSettings) -> Hold:
+        """As of any task: it is its user's code, not the owner's. It reads what the task names
+        only where the owner shares it."""
+        named = [Path(one).resolve() for one in (settings.gguf, settings.folder) if one]
+        shared = [Path(one).resolve() for one in self.shared_paths]
+        readable = [
+            str(one) for one in named if any(one.is_relative_to(folder) for folder in shared)
+        ]
+        hold = self._holding.of(lane, run)
+        return msgspec.structs.replace(hold, readable=(*hold.readable, *readable))
 
     def _offer(self, program: ModelProgram, endpoint: Endpoint) -> None:
         settings = program.settings

@@ -45,9 +45,7 @@ class Offering:
     ) -> None:
         self._drivers = [one for one in drivers if isinstance(one, ModelDriver)]
         """None where the owner wants no models here."""
-        for driver in drivers:
-            if isinstance(driver, ServiceDriver) and self._drivers:
-                driver.offers, driver.note = self, note
+        self._services = [one for one in drivers if isinstance(one, ServiceDriver)]
         self._serve = serve
         self._helper = helper
         self._root = root
@@ -60,6 +58,9 @@ class Offering:
     def start(self, worker: Worker) -> None:
         if not self._drivers:
             return
+        for service in self._services:
+            service.offers, service.note = self, self._note
+            service.shared_paths = worker.shared_paths
         self._root.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self._root, "model-")
         for name, model in worker.models.items():
