@@ -86,6 +86,7 @@ class ServeBody(Body, frozen=True):
     batch: Annotated[int, Meta(ge=1, le=4096)] = 8
     context: Annotated[int, Meta(ge=1, le=1 << 24)] = 4096
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0
+    """0: as many as it reserves cores."""
     gpu_layers: Annotated[int, Meta(ge=-1, le=10_000)] = -1
 
 

@@ -53,7 +53,7 @@ def service_of(body: TaskBody, serve: ServeBody, env: Pairs, path: str) -> Work:
         slots=serve.concurrency or (serve.batch if serve.python else GGUF_SLOTS),
         batch=serve.batch,
         context=serve.context,
-        threads=serve.threads,
+        threads=serve.threads or max(1, int(asked.cpu_cores if asked and asked.cpu_cores else 1)),
         gpu_layers=serve.gpu_layers,
         memory=parse_size(asked.min_memory) if asked and asked.min_memory else 0,
     )

@@ -18,6 +18,8 @@ from .output import print_json, print_table, shorten
 
 USAGE: Final = "serve NAME (--gguf FILE | --python MODULE:FACTORY), list, or stop NAME"
 LOOK_SECONDS: Final = 0.1
+PATIENCE_SECONDS: Final = 3.0
+"""What waits no longer is not worth a word."""
 GGUF_SLOTS: Final = 4
 
 
@@ -126,13 +128,15 @@ def _derived_memory(chosen: argparse.Namespace) -> int | None:
 def _follow(client: Client, name: str, job_id: str, replicas: int) -> list[str]:
     """Until so many are served; whoever interrupts leaves it as it is."""
     told: set[str] = set()
+    patient_until = time.monotonic() + PATIENCE_SECONDS
     try:
         while True:
             tasks = list(client.tasks(job=job_id, limit=replicas))
             workers = _serving(client, name, tasks)
             if len(workers) >= replicas:
                 return workers
-            for line in _troubles(tasks):
+            waiting = time.monotonic() > patient_until
+            for line in _troubles(tasks, waiting=waiting):
                 if line not in told:
                     told.add(line)
                     print(f"mycel: {line}", file=sys.stderr)
@@ -159,13 +163,13 @@ def _serving(client: Client, name: str, tasks: list[Task]) -> list[str]:
     return sorted(names[peer] for peer in running if peer is not None)
 
 
-def _troubles(tasks: list[Task]) -> list[str]:
+def _troubles(tasks: list[Task], *, waiting: bool = True) -> list[str]:
     troubles = []
     for task in tasks:
         failed = [one.error for one in task.attempts if one.error]
         if failed:
             troubles.append(f"replica {task.id.partition('.')[2]}: {failed[-1]}")
-        elif task.state == "queued" and task.reason:
+        elif waiting and task.state == "queued" and task.reason:
             troubles.append(
                 f"replica {task.id.partition('.')[2]} waits ({task.reason}); "
                 f"'mycel explain {task.id}' says more"

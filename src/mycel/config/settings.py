@@ -143,7 +143,7 @@ class Model(_Section, frozen=True):
     context: Positive = 4096
     """For a GGUF file: tokens of each request and its answer."""
     threads: Count = 0
-    """For a GGUF file: 0 lets llama.cpp choose."""
+    """For a GGUF file; 0 is as many as the worker has cores."""
     gpu_layers: int = -1
     """For a GGUF file: layers on the GPU, if there is one; -1 is all that fit."""
     folder: str = ""

@@ -15,6 +15,7 @@ import msgspec
 
 from mycel.config.settings import Model, Worker
 from mycel.core.resources import ServedModel
+from mycel.devices import machine
 from mycel.drivers.gguf import NotGguf, read_gguf
 from mycel.drivers.helper_client import Helper
 from mycel.drivers.http_stream import Endpoint
@@ -70,7 +71,7 @@ class Offering:
                 source = ModelSource(model.kind, endpoint, model.served_as or name)
                 self._offered[name] = (served, source)
             else:
-                self._load(served, model)
+                self._load(program_settings(served, model, worker), served)
         self._tell()
         self._finding = Finding(worker, self.offer, self.withdraw, self._note)
         self._finding.start()
@@ -89,17 +90,16 @@ class Offering:
         if self._offered.pop(provider, None) is not None:
             self._tell()
 
-    def _load(self, served: ServedModel, model: Model) -> None:
+    def _load(self, settings: ProgramSettings, served: ServedModel) -> None:
         def changed(program: ModelProgram) -> None:
             if program.endpoint is not None:
-                source = ModelSource(model.kind, program.endpoint, served.name)
+                source = ModelSource(settings.kind, program.endpoint, served.name)
                 self.offer(program, served, source)
             elif program in self._offered and program.endings < ENDINGS_MAX:
                 self.offer(program, msgspec.structs.replace(served, slots=0), None)
             else:
                 self.withdraw(program)
 
-        settings = program_settings(served, model)
         program = ModelProgram(self._helper, self._root, settings, changed, self._note)
         self._programs.append(program)
         program.start()
@@ -131,7 +131,8 @@ def footprint(name: str, model: Model) -> ServedModel:
     return ServedModel(name, model.kind, slots, memory, int(model.gpu_memory))
 
 
-def program_settings(served: ServedModel, model: Model) -> ProgramSettings:
+def program_settings(served: ServedModel, model: Model, worker: Worker) -> ProgramSettings:
+    cores = machine.cpu_cores() if worker.cpu_cores is None else worker.cpu_cores
     return ProgramSettings(
         name=served.name,
         kind=model.kind,
@@ -141,7 +142,7 @@ def program_settings(served: ServedModel, model: Model) -> ProgramSettings:
         slots=served.slots,
         batch=model.batch,
         context=model.context,
-        threads=model.threads,
+        threads=model.threads or max(1, int(cores)),
         gpu_layers=model.gpu_layers,
         memory=served.memory,
     )
