@@ -296,7 +296,7 @@ class Attempts:
         taken = state.backoff.remove(key) or self._take_from_queue(block, index)
         assert taken, "a task that is neither out nor ended must wait somewhere"
         task_state = TASK[TaskState.QUEUED, step]
-        if key in state.histories:
+        if block.old or key in state.histories:
             state.emit(TaskLeft(block.job.id, index, has_output=False))
         ended = TaskEnded(
             job=block.job.number,
@@ -358,7 +358,8 @@ class Attempts:
             attempt.progress,
         )
         attempt.job.file_bytes += outcome.value_size
-        if attempt.was_long or attempt.key in self._state.histories:
+        # What was there before this boot may have left something then.
+        if attempt.was_long or attempt.block.old or attempt.key in self._state.histories:
             lacks_output = outcome.crashed or outcome.driver_fault or outcome.state in UNHEARD
             self._state.emit(TaskLeft(attempt.job.id, attempt.index, not lacks_output))
         self._close_task(attempt.block, attempt.index, attempt.key, ended, state, now)
