@@ -3,7 +3,7 @@
 
 Called as `stub_role.py -m mycel ROLE --home H --name N --ready-fd F --config C`, in the place
 of the interpreter. A file `fails` in the home makes the role of that name end at once; one
-named `stubborn` makes it ignore the polite signal.
+named `stubborn` makes it ignore the polite signals.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main() -> int:
             state["api"] = f"http://127.0.0.1:{ports[1]}"
         listeners = [socket.create_server(("127.0.0.1", port)) for port in ports]
         write_state(folder.state_path, state)
-        stops = {signal.SIGTERM}
+        stops = {signal.SIGTERM, signal.SIGINT}  # workers get both
         signal.pthread_sigmask(signal.SIG_BLOCK, stops)
         import msgspec
 
