@@ -13,10 +13,8 @@ import re
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import msgspec
@@ -29,12 +27,12 @@ from mycel.client import Client, Job
 from mycel.client.files import LocalFiles
 
 from . import packages
+from .homes import temporary_home
 from .progress import Progress, progress
 
 WORKERS: Final = 3
 TEXTS_PER_TASK: Final = 8
 QUESTIONS: Final = ("How do I handle an error?", "Which numbers are there?", "What is a class?")
-INTERRUPTED: Final = 130
 _METRIC: Final = re.compile(r'^mycel_blob_bytes_total\{way="(\w+)"\} (\S+)$', re.MULTILINE)
 
 
@@ -72,29 +70,15 @@ def main(given: list[str]) -> int:
     options = parser.parse_args(given)
     shown = progress(sys.stderr if options.json else sys.stdout)
     library = packages.installed("embedding", ("embedding.txt",), "110 MB", shown.say)
-    signal.signal(signal.SIGTERM, _interrupt)
-    home = Path(tempfile.mkdtemp(prefix="mycel-demo-"))
-    try:
+    with temporary_home() as home:
         texts = _texts(options.folder, home / "texts")
         (home / "mycel.toml").write_text(f"[worker]\nshared_paths = [{str(library)!r}]\n")
         story = _tell(home, texts, library, options.question or list(QUESTIONS), shown)
-    except KeyboardInterrupt:
-        print("\ninterrupted; stopping the swarm", file=sys.stderr)
-        return INTERRUPTED
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        local_swarm.down(str(home))
-        shutil.rmtree(home, ignore_errors=True)
     if options.json:
         print_json(story)
     else:
         _show(story)
     return 0
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _texts(given: Path | None, own: Path) -> list[Path]:

@@ -6,15 +6,12 @@ import argparse
 import importlib
 import json
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +23,7 @@ from mycel.cli.output import print_json
 from mycel.client import Client
 from mycel.devices.machine import cpu_cores
 
+from .homes import temporary_home
 from .packages import installed
 from .progress import Progress, progress
 
@@ -38,7 +36,6 @@ SLOTS: Final = 2
 CONTEXT_TOKENS: Final = 1024
 TEMPERATURE: Final = 0.2
 LOAD_SECONDS_MAX: Final = 120.0
-INTERRUPTED: Final = 130
 REQUEST: Final = {
     "model": MODEL,
     "input": "Explain quantum computing",
@@ -77,28 +74,14 @@ def main(given: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print a summary as JSON")
     options = parser.parse_args(given)
     shown = progress(sys.stderr if options.json else sys.stdout)
-    signal.signal(signal.SIGTERM, _interrupt)
-    home = tempfile.mkdtemp(prefix="mycel-demo-")
-    try:
-        packages = installed("language-model", LOCKS, SIZE, shown.say)
-        story = _tell(Path(home), packages, shown)
-    except KeyboardInterrupt:
-        print("\ninterrupted; stopping the swarm", file=sys.stderr)
-        return INTERRUPTED
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        local_swarm.down(home)
-        shutil.rmtree(home, ignore_errors=True)
+    packages = installed("language-model", LOCKS, SIZE, shown.say)
+    with temporary_home() as home:
+        story = _tell(home, packages, shown)
     if options.json:
         print_json(story)
     else:
         print("\nThe swarm is stopped; nothing is left running.")
     return 0
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _tell(home: Path, packages: Path, shown: Progress) -> Story:

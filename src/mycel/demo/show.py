@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
-from types import FrameType
+from pathlib import Path
 
 from mycel.cli import local_swarm
 from mycel.cli.local_swarm import Running
@@ -18,13 +16,13 @@ from mycel.cli.output import print_json
 from mycel.client import Client, Job, Result
 
 from . import report, sweep
+from .homes import temporary_home
 from .progress import Progress, progress
 from .report import Loss, Story
 
 WORKERS = 3
 KILL_AFTER = 1 / 3
 """Of all tasks: then a worker that runs some is killed."""
-INTERRUPTED = 130
 
 
 def main(given: list[str]) -> int:
@@ -33,18 +31,8 @@ def main(given: list[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print a summary as JSON")
     options = parser.parse_args(given)
-    signal.signal(signal.SIGTERM, _interrupt)
-    home = tempfile.mkdtemp(prefix="mycel-demo-")
-    try:
+    with temporary_home() as home:
         story = _tell(home, progress(sys.stderr if options.json else sys.stdout))
-    except KeyboardInterrupt:
-        print("\ninterrupted; stopping the swarm", file=sys.stderr)
-        return INTERRUPTED
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        local_swarm.down(home)
-        shutil.rmtree(home, ignore_errors=True)
     if options.json:
         print_json(report.summary(story))
     else:
@@ -53,11 +41,7 @@ def main(given: list[str]) -> int:
     return 0 if story.job.state == "succeeded" else 1
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _tell(home: str, shown: Progress) -> Story:
+def _tell(home: Path, shown: Progress) -> Story:
     began = time.monotonic()
     running, _ = local_swarm.up(home, WORKERS, 0)
     up_seconds = time.monotonic() - began
