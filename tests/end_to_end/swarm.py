@@ -42,6 +42,15 @@ def eventually(look: Callable[[], _Found], what: str, seconds: float = DEADLINE_
         time.sleep(LOOK_SECONDS)
 
 
+def told_pid(path: Path) -> int:
+    """The process id that a task writes there: a shell makes the file before it fills it."""
+
+    def look() -> str:
+        return path.read_text().strip() if path.exists() else ""
+
+    return int(eventually(look, f"{path.name} tells a process id"))
+
+
 def is_alive(pid: int) -> bool:
     """A process that has ended and was not collected yet is not."""
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .swarm import Swarm, eventually, is_alive
+from .swarm import Swarm, eventually, is_alive, told_pid
 
 
 def test_run_gives_the_output_and_the_code(swarm: Swarm) -> None:
@@ -60,10 +60,9 @@ def test_run_as_json(swarm: Swarm) -> None:
 def test_an_interrupted_run_ends_its_task(
     swarm: Swarm, tmp_path: Path, number: signal.Signals
 ) -> None:
-    script = f"echo $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; sleep 600; true"
+    script = f"echo $$ > {tmp_path}/pid; sleep 600; true"
     process = swarm.popen("run", "--name", str(tmp_path), "--", "sh", "-c", script)
-    eventually(lambda: (tmp_path / "pid").exists(), "the command runs")
-    pid = int((tmp_path / "pid").read_text())
+    pid = told_pid(tmp_path / "pid")
     process.send_signal(number)
     process.communicate(timeout=30)
     assert process.returncode == 128 + number

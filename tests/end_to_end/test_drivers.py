@@ -9,7 +9,7 @@ import pytest
 
 from mycel.client import TaskFailed
 
-from .swarm import WORKLOAD, Swarm, eventually, is_alive
+from .swarm import WORKLOAD, Swarm, eventually, is_alive, told_pid
 
 
 def failed(swarm: Swarm, function: str, *arguments: object) -> str:
@@ -92,12 +92,8 @@ def cancelled_tree(swarm: Swarm, folder: Path) -> list[int]:
     arguments = [str(folder), "tree"]
     task = swarm.client.submit(python=f"{WORKLOAD}:grow_a_tree", arguments=arguments)
 
-    def told() -> list[int]:
-        texts = [path.read_text() for path in folder.glob("tree.*")]
-        return [int(text) for text in texts if text] if all(texts) else []
-
-    pids = eventually(lambda: told() if len(told()) == 3 else None, "the tree has grown")
-    assert pids is not None
+    eventually(lambda: len(list(folder.glob("tree.*"))) == 3, "the tree has grown")
+    pids = [told_pid(path) for path in folder.glob("tree.*")]
     assert all(is_alive(pid) for pid in pids)
     swarm.client.cancel(task.id)
     return pids
@@ -111,8 +107,7 @@ def test_cancel_ends_the_whole_tree(swarm: Swarm, tmp_path: Path) -> None:
 def test_cancel_ends_what_ignores_sigterm(swarm: Swarm, tmp_path: Path) -> None:
     script = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 1; done"
     task = swarm.client.submit(command=["sh", "-c", script])
-    eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "it runs")
-    pid = int((tmp_path / "pid").read_text())
+    pid = told_pid(tmp_path / "pid")
     swarm.client.cancel(task.id)
     eventually(lambda: not is_alive(pid), "it is gone")
 

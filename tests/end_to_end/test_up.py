@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 from .conftest import SwarmMaker
-from .swarm import Swarm, eventually, is_alive, is_listening, processes_of
+from .swarm import Swarm, eventually, is_alive, is_listening, processes_of, told_pid
 
 
 def line_of(process: subprocess.Popen[bytes], seconds: float = 60.0) -> bytes:
@@ -67,8 +67,7 @@ def test_down_leaves_no_process_and_no_port(make_swarm: SwarmMaker, tmp_path: Pa
     )
     swarm.client.submit(command=["sleep", "600"])
     swarm.client.submit(command=["sh", "-c", "trap '' TERM; sleep 600 & wait; sleep 600"])
-    eventually(lambda: (tmp_path / "t.grandchild").exists(), "the tree has grown")
-    grandchild = int((tmp_path / "t.grandchild").read_text())
+    grandchild = told_pid(tmp_path / "t.grandchild")
     ports = swarm.ports
     assert all(is_listening(port) for port in ports.values())
     down = swarm.mycel("down", "--json")
