@@ -28,7 +28,15 @@ capabilities = st.builds(
     arch=st.sampled_from(["x86_64", "arm64", ""]),
     os=st.sampled_from(["linux", "darwin"]),
     software=st.sampled_from([(), (("cuda", "12.4"),), (("cuda", "13"), ("python", "3.11.7"))]),
-    custom=st.sampled_from([(), (("licence", 1.0),), (("licence", 3.5),)]),
+    custom=st.sampled_from(
+        [
+            (),
+            (("licence", 1.0),),
+            (("licence", 3.5),),
+            (("model:llama", 2.0),),
+            (("licence", 2.0), ("model:llama", 1.0)),
+        ]
+    ),
     sandbox=st.sampled_from(["", "bubblewrap"]),
     network=st.booleans(),
     price=st.sampled_from([0.0, 0.0, 0.005, 0.5, 2.0]),
@@ -115,7 +123,7 @@ class Twins:
             memory=int(all_of_it.memory * left[1]),
             disk=all_of_it.disk,
             gpu_millis=tuple(int(1000 * left[2]) for _ in all_of_it.gpu_millis),
-            custom=all_of_it.custom,
+            custom=tuple((name, float(int(most * left[2]))) for name, most in all_of_it.custom),
         )
         record.free, record.running = free, running
         member = self.pool.get(key)

@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from mycel.core.resources import Capabilities, Free, Gpu, GpuRequirement, Requirements
-from mycel.core.work import Shape
+from mycel.core.work import Shape, model_slot
 
 GB: Final = 10**9
 _GPUS: Final = (
@@ -49,7 +49,10 @@ def capabilities(random: Random, number: int) -> Capabilities:
             ("python", random.choice(("3.11.7", "3.12.3", "3.13.0"))),
             *((("cuda", random.choice(_CUDA)),) if gpus else ()),
         ),
-        custom=(("licence", float(random.randrange(1, 5))),) if random.random() < 0.1 else (),
+        custom=(
+            *((("licence", float(random.randrange(1, 5))),) if random.random() < 0.1 else ()),
+            *((model_slot(model), float(random.randrange(1, 9))) for model in models),
+        ),
         price=random.choice((0.0, 0.0, 0.02, 0.5)),
     )
 
@@ -63,7 +66,7 @@ def free(random: Random, has: Capabilities) -> Free:
         memory=int(has.memory * (0.2 + 0.8 * share * random.random())),
         disk=has.disk,
         gpu_millis=tuple(random.choice((1000, 1000, 500, 0)) for _ in has.gpus),
-        custom=has.custom,
+        custom=tuple((name, float(random.randrange(int(most) + 1))) for name, most in has.custom),
     )
 
 

@@ -253,6 +253,9 @@ class Levels:
         self._order: list[int] = []
         self._at_least: dict[int, int] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._level)
+
     def put(self, slot: int, level: int | None) -> None:
         before = self._level.get(slot)
         if before == level:

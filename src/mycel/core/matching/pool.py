@@ -19,6 +19,7 @@ from .eligibility import Eligibility
 from .fits import has_room, total_of
 from .indexes import Levels
 from .masks import mask_of, slots_of, without
+from .room import Room
 from .selection import ALGORITHMS, Algorithm, Order, SelectionSettings, View
 from .standing import (
     LOAD_METRICS,
@@ -26,13 +27,10 @@ from .standing import (
     burden,
     history_level,
     mean_level,
-    room_levels,
-    room_needed,
     score_of,
 )
 
 SHAPES_KEPT_MAX: Final = 256
-_ROOM: Final = ("cpu", "memory", "disk", "whole_gpus", "gpu_share")
 _WRONG_MAX: Final = 32
 """So many that only seemed to have room, and the rest is looked at one by one."""
 
@@ -50,7 +48,7 @@ class Pool:
         self.load = Levels()
         self.burden = Levels()
         self.history = Levels()
-        self._room = {name: Levels() for name in _ROOM}
+        self._room = Room()
         self._scores = 0.0
         self._scored = 0
         self.available = 0
@@ -133,8 +131,9 @@ class Pool:
             return
         slot = member.slot
         self.eligibility.put(slot, member.capabilities, None)
-        for levels in (self.load, self.burden, self.history, *self._room.values()):
+        for levels in (self.load, self.burden, self.history):
             levels.put(slot, None)
+        self._room.remove(slot)
         if member.score is not None:
             self._scores -= member.score
             self._scored -= 1
@@ -210,8 +209,7 @@ class Pool:
         load = self._load_of(member)
         self.load.put(slot, load)
         self.burden.put(slot, burden(member, load))
-        for name, level in room_levels(member.expected).items():
-            self._room[name].put(slot, level)
+        self._room.put(slot, member.expected)
 
     @property
     def mean_history(self) -> int:
@@ -242,7 +240,7 @@ class Pool:
             candidates = without(candidates, excluded)
         view = View(self, shape, random)
         need = reserved(shape)
-        room = candidates & self._seems_to_have_room(need)
+        room = self._room.cut(candidates, need)
         late = candidates ^ room
         wrong = 0
         while room:
@@ -267,12 +265,6 @@ class Pool:
             member = self.at(slot)
             if has_room(need, member.capabilities, member.expected):
                 yield slot
-
-    def _seems_to_have_room(self, requirements: Requirements) -> int:
-        mask = self.available
-        for name, level in room_needed(requirements).items():
-            mask &= self._room[name].at_least(level)
-        return mask
 
 
 def _with(mask: int, slot: int, there: bool) -> int:

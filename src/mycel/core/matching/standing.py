@@ -9,7 +9,6 @@ that a stream of load reports leaves the indexes alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import log
 from typing import Final
 
@@ -176,34 +175,3 @@ def _rtt_burden(rtt_seconds: float | None) -> int:
 def waste_floor(need: int) -> int:
     """Twice and four times this is one and two steps of waste; in powers of two."""
     return max(need, _SMALL_BYTES).bit_length()
-
-
-# Room
-
-
-def room_levels(free: Free) -> Mapping[str, int]:
-    """Coarse, so that they change seldom; who seems to have room is then asked exactly."""
-    return {
-        "cpu": bucket_of(free.cpu_millis, 2),
-        "memory": bucket_of(free.memory, 2),
-        "disk": bucket_of(free.disk, 2),
-        "whole_gpus": sum(share == 1000 for share in free.gpu_millis),
-        "gpu_share": max(free.gpu_millis, default=0) // 125,
-    }
-
-
-def room_needed(requirements: Requirements) -> Mapping[str, int]:
-    """The levels that a worker with room reaches."""
-    needed = {}
-    if requirements.cpu_cores:
-        needed["cpu"] = bucket_of(millis(requirements.cpu_cores), 2)
-    if requirements.min_memory:
-        needed["memory"] = bucket_of(requirements.min_memory, 2)
-    if requirements.disk:
-        needed["disk"] = bucket_of(requirements.disk, 2)
-    wanted = requirements.gpus
-    if wanted is not None and wanted.count >= 1:
-        needed["whole_gpus"] = max(1, round(wanted.count))
-    elif wanted is not None:
-        needed["gpu_share"] = millis(wanted.count) // 125
-    return needed
