@@ -366,6 +366,7 @@ class FakeBackend(Reader):
             raise NotFound(f"job {job.submit.job_id} has no task {index}")
         result = job.results.get(index)
         submit = job.submit
+        ended = None if result is None else result.ended
         over = TaskIsOver(submit.job_id, index, submit.name, job.specification, CREATED_AT)
         match event:
             case events.CancelTask():
@@ -375,7 +376,7 @@ class FakeBackend(Reader):
                     self.end(job, index, "cancelled")
                 return over
             case events.WaitTask():
-                return result and result.ended
+                return ended and msgspec.structs.replace(over, ended=ended)
             case events.ReadTask():
                 return over if result else self._task(job, index)
             case events.ExplainTask():
@@ -390,7 +391,7 @@ class FakeBackend(Reader):
         known = same or self.keys.get(event.idempotency_key)
         if known is not None:
             if same is not None and event.wait:
-                return known.results[0].ended if 0 in known.results else None
+                return self._first_task(known, event)
             if known.submit.body_digest == event.body_digest:
                 return SubmittedView(known.view(), True)
             detail = "another body came with it before"
@@ -408,8 +409,11 @@ class FakeBackend(Reader):
             job.batches.append((job.count, part.count))
             self._take(job, part.count, part.arguments)
         if event.wait:
-            return job.results[0].ended if 0 in job.results else None
+            return self._first_task(job, event)
         return SubmittedView(job.view(), False)
+
+    def _first_task(self, job: FakeJob, event: events.Submit) -> object:
+        return self._about_task(job, events.WaitTask(event.request, event.job_id, 0))
 
     def _append(self, job: FakeJob, event: events.Append) -> BatchView:
         if event.batch < len(job.batches):

@@ -28,7 +28,6 @@ from mycel.core.events import (
 )
 from mycel.core.identifiers import JobId, LeaseId, PeerId, RequestId, ulid
 from mycel.core.jobs import Specification
-from mycel.core.journal import TaskEnded
 from mycel.core.resources import Requirements, Usage
 from mycel.core.views import BatchView, SubmittedView, TaskIsOver
 from mycel.core.work import Retry, Work
@@ -427,8 +426,8 @@ class World:
 
     def _wait(self, job: JobId, index: int) -> None:
         def answered(answer: object) -> None:
-            if isinstance(answer, TaskEnded):
-                self._saw(job, index, answer.state)
+            if isinstance(answer, TaskIsOver):
+                self._saw(job, index, "" if answer.ended is None else answer.ended.state)
 
         self._ask(job, lambda request: WaitTask(request, job, index), answered)
 

@@ -1,7 +1,7 @@
 """The shortest way through the API: `POST /api/v1/tasks?wait`, without a coroutine.
 
     request, whole ─▶ `Express.begin` ─▶ Submit             no task, no future, no messages
-    answer, in one write ◀─ `TaskEnded`
+    answer, in one write ◀─ `TaskIsOver`
 
 A task per request, its waiting for a future and the messages of ASGI cost more than what the
 scheduler does for one of thousands of single tasks. So this exchange goes past them. Every
@@ -12,7 +12,6 @@ is unusual, wrong or slow: they alone know how to refuse.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -69,7 +68,6 @@ class Exchange:
     def __init__(self, backend: Backend, submit: Submit, wait: float) -> None:
         self._backend = backend
         self._submit = submit
-        self._created_at = time.time()
         self.respond: Callable[[bytes, bytes], None]
         """With the body, and the task's id."""
         self.go_on: Callable[[Handler], None]
@@ -87,7 +85,7 @@ class Exchange:
     def _replied(self, reply: object) -> None:
         self._timer.cancel()
         try:
-            task = ended_at_once(self._submit, reply, self._created_at)
+            task = ended_at_once(self._submit, reply)
             if task is not None:
                 self.respond(encode(task), task.id.encode())
                 return
@@ -100,7 +98,7 @@ class Exchange:
         self._leave_to_application(None)
 
     def _leave_to_application(self, reply: object) -> None:
-        self.go_on(partial(answer_waited, self._backend, self._submit, reply, self._created_at))
+        self.go_on(partial(answer_waited, self._backend, self._submit, reply))
 
 
 @lru_cache(64)

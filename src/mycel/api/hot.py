@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -23,8 +22,7 @@ import msgspec
 
 from mycel.core.events import Submit
 from mycel.core.identifiers import JobId
-from mycel.core.journal import TaskEnded
-from mycel.core.views import SubmittedView
+from mycel.core.views import SubmittedView, TaskIsOver
 
 from . import answers, conversion, events, files, jobs, logs, results, tasks
 from .access import Caller
@@ -193,14 +191,13 @@ async def _submit_task(
         await files.admit(backend, caller, submit)
     if not submit.wait:
         return await _submit_and_read(backend, submit, wait)
-    created_at = time.time()
     reply: object = None
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(wait):
             reply = await backend.ask(
                 lambda request: msgspec.structs.replace(submit, request=request)
             )
-    return await _waited(backend, submit, reply, created_at), False
+    return await _waited(backend, submit, reply), False
 
 
 def submit_of(backend: Backend, caller: Caller, raw: bytes, key: str, wait: float) -> Submit:
@@ -229,7 +226,6 @@ async def answer_waited(
     backend: Backend,
     submit: Submit,
     reply: object,
-    created_at: float,
     _scope: Scope,
     _receive: Receive,
     send: Send,
@@ -237,28 +233,28 @@ async def answer_waited(
     """The rest of an exchange that `express` began."""
     if isinstance(reply, Exception):
         raise reply
-    task = await _waited(backend, submit, reply, created_at)
+    task = await _waited(backend, submit, reply)
     await answer(send, 201, encode(task), _location("tasks", task.id))
 
 
-async def _waited(backend: Backend, submit: Submit, reply: object, created_at: float) -> TaskAnswer:
+async def _waited(backend: Backend, submit: Submit, reply: object) -> TaskAnswer:
     """`reply` is what came of waiting, if anything."""
-    task = ended_at_once(submit, reply, created_at)
+    task = ended_at_once(submit, reply)
     if task is not None:
         return task
     return await tasks.read(backend, submit.job_id, 0)
 
 
-def ended_at_once(submit: Submit, reply: object, created_at: float) -> TaskAnswer | None:
+def ended_at_once(submit: Submit, reply: object) -> TaskAnswer | None:
     """The task, if it has ended and everything about it is at hand: earlier attempts are in
     the store."""
-    if not isinstance(reply, TaskEnded) or reply.number > 1:
+    if not isinstance(reply, TaskIsOver) or reply.ended is None or reply.ended.number > 1:
         return None
     if submit.specification.work.outputs is not None:
         return None  # where they are is in another book
-    finished = Finished(reply, [], submit.arguments[1:-1])
+    finished = Finished(reply.ended, [], submit.arguments[1:-1])
     return answers.finished_task(
-        submit.job_id, submit.name, submit.specification, created_at, finished
+        reply.job_id, reply.name, reply.specification, reply.created_at, finished
     )
 
 

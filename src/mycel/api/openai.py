@@ -124,10 +124,11 @@ class OpenAiRoutes:
         expect(reply, SubmittedView)
 
     async def _end(self, job: JobId) -> TaskEnded:
-        end = await self._backend.ask(lambda request: WaitTask(request, job, 0))
-        if isinstance(end, TaskEnded):
-            return end
-        expect(end, TaskIsOver)  # it was quicker than the question
+        reply = await self._backend.ask(lambda request: WaitTask(request, job, 0))
+        ended = expect(reply, TaskIsOver).ended
+        if ended is not None:
+            return ended
+        # It was quicker than the question.
         result = await self._backend.read(lambda reader: reader.result(job, 0))
         assert result is not None, "it has ended a moment ago"
         return result.ended

@@ -6,7 +6,7 @@ import msgspec
 
 from .identifiers import JobId, PeerId
 from .jobs import Specification
-from .journal import AttemptEnded
+from .journal import AttemptEnded, TaskEnded
 from .resources import Amounts, Capabilities, Free, Requirements, Usage
 
 
@@ -36,7 +36,7 @@ class TaskView(msgspec.Struct, frozen=True):
 
 
 class TaskIsOver(msgspec.Struct, frozen=True):
-    """The task has ended: how, the store knows."""
+    """The task has ended."""
 
     job_id: JobId
     index: int
@@ -44,6 +44,8 @@ class TaskIsOver(msgspec.Struct, frozen=True):
     specification: Specification
     created_at: float
     stage: str = ""
+    ended: TaskEnded | None = None
+    """How, for those who have waited for it; the others ask the store."""
 
 
 class Span(msgspec.Struct, frozen=True):

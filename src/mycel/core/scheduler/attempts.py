@@ -38,7 +38,7 @@ from .measuring import Measuring, Took
 from .roster import Roster
 from .state import State
 from .tables import Attempt, Worker
-from .views import job_view
+from .views import job_view, over
 
 LASTED_SECONDS: Final = 60.0
 """A service that has run so long is replaced as if it had never failed before."""
@@ -394,7 +394,7 @@ class Attempts:
         state.record(ended)
         state.advance(job)
         for request in state.task_waiters.pop(key, ()) if state.task_waiters else ():
-            state.reply(request, ended)
+            state.reply(request, over(job, block, index, ended))
         if job.is_through:
             self.end_job(job, now)
 

@@ -16,6 +16,7 @@ from mycel.core.events import (
 )
 from mycel.core.identifiers import JobId, task_id
 from mycel.core.jobs import Block, Job, task_key
+from mycel.core.journal import TaskEnded
 from mycel.core.resources import Amounts, Free
 from mycel.core.stages import StageRun
 from mycel.core.states import StageState, TaskState, WorkerState
@@ -91,9 +92,9 @@ def stage_name(block: Block) -> str:
     return "" if block.stage is None else block.stage.name
 
 
-def over(job: Job, block: Block, index: int) -> TaskIsOver:
-    specification = block.group.specification
-    return TaskIsOver(job.id, index, job.name, specification, job.created_at, stage_name(block))
+def over(job: Job, block: Block, index: int, ended: TaskEnded | None = None) -> TaskIsOver:
+    specification, stage = block.group.specification, stage_name(block)
+    return TaskIsOver(job.id, index, job.name, specification, job.created_at, stage, ended)
 
 
 class Views:
