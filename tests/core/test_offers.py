@@ -8,7 +8,7 @@ from mycel.core.identifiers import PeerId, RequestId
 from mycel.core.messages import Offer, Request
 from mycel.core.resources import Capabilities, Requirements
 from mycel.core.settings import WorkerSettings
-from mycel.core.work import Shape
+from mycel.core.work import Shape, model_slot
 from mycel.core.worker import WorkerMachine
 
 SCHEDULER = PeerId("scheduler")
@@ -17,7 +17,13 @@ SHAPE = Shape("process", Requirements(cpu_cores=1.0))
 
 class Story:
     def __init__(self) -> None:
-        has = Capabilities(cpu_cores=4.0, drivers=("process",), price=0.25)
+        has = Capabilities(
+            cpu_cores=4.0,
+            drivers=("process", "model"),
+            price=0.25,
+            models=("llama",),
+            custom=((model_slot("llama"), 8.0),),
+        )
         self.machine = WorkerMachine(WorkerSettings(), has, name="w", digest=bytes)
         self.offers(SpoolLoaded(1, {}), 0.0)
         self.offers(LinkUp(SCHEDULER), 0.0)
@@ -41,6 +47,11 @@ def test_a_yes_says_what_it_costs_and_what_else_fits() -> None:
     assert offer.yes
     assert (offer.slots, offer.capacity, offer.cost) == (1, 3, 0.25)
     assert offer.eta_seconds == 0.0
+
+
+def test_a_models_requests_share_its_slots_and_not_the_memory_it_needs() -> None:
+    [offer] = Story().request(2, Shape("model", Requirements(cpu_cores=4.0), "llama"))
+    assert (offer.slots, offer.capacity) == (2, 6)
 
 
 def test_a_no_says_why_and_when_there_may_be_room() -> None:

@@ -128,7 +128,8 @@ class Granting:
 
     def _capacity(self, request: Request) -> int:
         machine = self._machine
-        return slots_that_fit(request.shape.requirements, machine.capabilities, machine.ledger.free)
+        need = reserved(request.shape)
+        return slots_that_fit(need, machine.capabilities, machine.ledger.free)
 
     def _eta_seconds(self) -> float:
         """When a lane may be free: as soon as the quickest kind of task here usually ends."""
