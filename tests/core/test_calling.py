@@ -146,6 +146,16 @@ def test_a_call_that_is_refused_is_a_death_and_the_next_is_called() -> None:
     assert first not in stage.states
 
 
+def test_a_call_that_nobody_answers_soon_makes_another_be_called() -> None:
+    stage = Stage()
+    stage.see("one")
+    stage.see("two")
+    [first] = dialled(stage.submit())
+    [second] = dialled(stage.run_until(stage.machine.state.settings.request_seconds + 0.1))
+    assert {first, second} == {"one", "two"}
+    assert stage.states == {"one": "called", "two": "called"}
+
+
 def test_a_call_that_nobody_answers_ends() -> None:
     stage = Stage()
     stage.see("frozen")
@@ -283,7 +293,10 @@ def test_above_its_links_a_scheduler_parts_from_the_idle() -> None:
 
 
 def test_a_worker_that_was_parted_from_and_never_came_back_is_forgotten() -> None:
-    stage = Stage(SchedulerSettings(linked_workers_max=1, known_seconds=100.0))
+    settings = SchedulerSettings(
+        linked_workers_max=1, known_seconds=100.0, health_check_interval=1000.0
+    )
+    stage = Stage(settings)
     stage.register("one")
     stage.register("two")
     assert stage.states == {"one": "known", "two": "healthy"}

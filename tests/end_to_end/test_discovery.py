@@ -20,6 +20,8 @@ DHT_ALONE = QUICK + "\n[swarm.discovery]\ngossip = false\n"
 GOSSIP_ALONE = QUICK + "\n[swarm.discovery]\ndht = false\n"
 HEALTH_CHECK_SECONDS = 30.0
 """The default of `health_check_interval`."""
+SLACK_SECONDS = 10.0
+"""What a busy machine adds."""
 
 
 def worker_items(swarm: Swarm) -> list[dict[str, Any]]:
@@ -88,6 +90,82 @@ def test_a_dead_worker_is_gone_and_stays_gone(make_swarm: SwarmMaker, settings: 
     tasks = [swarm.client.submit(command=["true"], requirements={"cpu_cores": 2}) for _ in "1234"]
     assert {swarm.client.wait(one.id, 60).state for one in tasks} == {"succeeded"}
     assert swarm.worker_state(victim.name) == "", "it has not come back as a ghost"
+
+
+CHECKED_SECONDS = 4.0
+UNLINKED = (
+    DHT_ALONE.replace("cpu_cores = 2", "cpu_cores = 1")
+    .replace("[scheduler]", "[scheduler]\ndiscovery_interval = 1.0")
+    .replace(
+        "health_check_timeout", f"health_check_interval = {CHECKED_SECONDS}\nhealth_check_timeout"
+    )
+)
+
+
+def start_unlinked(swarm: Swarm) -> list[str]:
+    """Four workers, of which one task has made the scheduler call one: the names of the other
+    three, which it knows from the DHT alone."""
+    done = swarm.mycel("up", "--detach", "--json", "--port", "0", "--workers", "4")
+    assert done.code == 0, done
+    swarm.take(done.json)
+
+    def look() -> list[str]:
+        found = swarm.client.workers()
+        names = [one.name for one in found if one.state == "known"]
+        return names if len(found) == 4 and len(names) == 3 else []
+
+    def search() -> list[str]:
+        task = swarm.client.submit(command=["true"])
+        assert swarm.client.wait(task.id, 60).state == "succeeded"
+        return look()
+
+    return eventually(search, "one worker is linked, three are known")
+
+
+def test_dead_workers_without_a_link_are_gone_and_stay_gone(make_swarm: SwarmMaker) -> None:
+    swarm = make_swarm(UNLINKED)
+    one, other, third = start_unlinked(swarm)
+    for name in (one, other):  # half of them at once
+        os.kill(swarm.pids[name], signal.SIGKILL)
+    eventually(
+        lambda: not {one, other} & {worker.name for worker in swarm.client.workers()},
+        "the dead are gone from the table",
+        2 * CHECKED_SECONDS + SLACK_SECONDS,
+    )
+    listed = swarm.mycel("workers").out
+    assert one not in listed
+    assert third in listed
+    tasks = [swarm.client.submit(command=["sleep", "0.3"]) for _ in range(6)]
+    assert {swarm.client.wait(task.id, 60).state for task in tasks} == {"succeeded"}
+    assert not {one, other} & {worker.name for worker in swarm.client.workers()}, "no ghosts"
+    swarm.mycel("up", "--detach")  # they come back as themselves, with a later boot
+    for _ in range(30):  # more than two workers like: they are sought
+        swarm.client.submit(command=["sleep", "1"])
+    eventually(
+        lambda: {one, other} <= {worker.name for worker in swarm.client.workers()},
+        "both are known again",
+    )
+
+
+def test_a_frozen_worker_without_a_link_is_suspect_and_gets_no_work(
+    make_swarm: SwarmMaker,
+) -> None:
+    swarm = make_swarm(UNLINKED)
+    frozen, *_ = start_unlinked(swarm)
+    swarm.kill(frozen, signal.SIGSTOP)
+    peer = swarm.worker(frozen).peer_id
+    seen = {"known"}
+
+    def is_gone() -> bool:
+        seen.add(swarm.worker_state(frozen))
+        return "" in seen
+
+    tasks = [swarm.client.submit(command=["sleep", "0.2"]) for _ in range(8)]
+    ran_by = {swarm.client.wait(task.id, 60).worker for task in tasks}
+    assert peer not in ran_by
+    eventually(is_gone, "it is gone from the table", 2 * CHECKED_SECONDS + SLACK_SECONDS)
+    assert "suspect" in seen or "called" in seen
+    swarm.kill(frozen, signal.SIGCONT)
 
 
 def test_a_frozen_worker_gets_no_new_work(make_swarm: SwarmMaker) -> None:

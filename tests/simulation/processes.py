@@ -133,12 +133,14 @@ class Process:
         self.clock = ProcessClock(world, self.offset)
         self.liveness = Liveness()
         self.is_running = False
+        self.started_at = -1.0
         self.thawed_at = -1.0
 
     def start(self) -> None:
         assert not self.is_running
         self.clock = ProcessClock(self.world, self.offset)
         self.is_running = True
+        self.started_at = self.world.now()
         self.boot()
 
     def boot(self) -> None:
@@ -206,6 +208,7 @@ class SchedulerProcess(Process):
             linked_workers_max=random.choice((1, 1, 256)),
             known_seconds=20.0,
             discovery_interval=10.0,
+            health_check_interval=random.choice((10.0, 30.0)),
         )
 
     def boot(self) -> None:
@@ -240,6 +243,15 @@ class SchedulerProcess(Process):
         """From a client; nothing happens while the process is down."""
         if self.is_running:
             self.clock.call_at(0.0, lambda: self.node.post(event))
+
+    def was_awake_since(self, when: float) -> bool:
+        """Whether it has run ever since, and was not frozen."""
+        begun = max(self.started_at, self.thawed_at)
+        return self.is_running and not self.clock.is_frozen and begun < when
+
+    def knows(self, worker: PeerId) -> bool:
+        state = self.machine.state
+        return worker in state.workers or state.known.get(worker) is not None
 
     def lease_end(self, worker: PeerId, lease: LeaseId) -> float | None:
         """When this lease ends here, in the world's time; None if it is not held."""

@@ -11,6 +11,8 @@ from mycel.core.identifiers import COUNTER_MAX, PeerId
 from mycel.core.messages import Renew
 from mycel.core.scheduler import restoring
 from mycel.core.scheduler.attempts import Attempts
+from mycel.core.scheduler.checking import Checking
+from mycel.core.scheduler.known import KnownWorkers
 from mycel.core.scheduler.state import State
 from mycel.core.scheduler.tables import Attempt
 from mycel.core.stages import StageRun
@@ -119,6 +121,14 @@ def results_of_stages_forgotten_in_a_restart(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(restoring, "_restore_result", lambda job, handed: None)
 
 
+def workers_without_a_link_not_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Checking, "known", lambda self, peer, now: None)
+
+
+def old_records_bring_the_dead_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KnownWorkers, "is_ghost", lambda self, sighting: False)
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -130,6 +140,8 @@ def results_of_stages_forgotten_in_a_restart(patch: pytest.MonkeyPatch) -> None:
         stage_started_before_its_needs_ended,
         stage_started_although_its_needs_failed,
         results_of_stages_forgotten_in_a_restart,
+        workers_without_a_link_not_checked,
+        old_records_bring_the_dead_back,
     ],
 )
 def test_a_deliberate_fault_is_caught(

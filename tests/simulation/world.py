@@ -8,6 +8,7 @@ wrong is judged by `judge`, from the journal and from what the outside saw.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import msgspec
@@ -41,6 +42,8 @@ from .time import EPOCH, VirtualClock
 
 TROUBLE_SECONDS = 60.0
 PEACE_SECONDS = 400.0
+GONE_SECONDS_MAX = 120.0
+"""So long after its death a worker is looked for in the tables."""
 WAYS = (Ways(), Ways(gossip=False), Ways(dht=False), Ways(shard_bits=0))
 
 
@@ -66,6 +69,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
 
     kill_scheduler: float = 0.03
     kill_worker: float = 0.05
+    lose_workers: float = 0.02
+    """Half of them at once, for longer than they may stay in anybody's table."""
     freeze_scheduler: float = 0.02
     freeze_worker: float = 0.05
     freeze_loaded_worker: float = 0.05
@@ -176,6 +181,7 @@ class World:
         rates: list[tuple[float, Callable[[], None]]] = [
             (trouble.kill_scheduler, lambda: self._kill(self._any_scheduler())),
             (trouble.kill_worker, lambda: self._kill(self._any_worker())),
+            (trouble.lose_workers, self._lose_half),
             (trouble.freeze_scheduler, lambda: self._freeze(self._any_scheduler())),
             (trouble.freeze_worker, lambda: self._freeze(self._any_worker())),
             (trouble.freeze_loaded_worker, self._freeze_loaded),
@@ -203,6 +209,32 @@ class World:
         process.kill()
         down = self.random.uniform(0.0, self.trouble.down_seconds_max)
         self.clock.call_at(self.clock.now() + down, lambda: self._start(process))
+
+    def _lose_half(self) -> None:
+        running = [worker for worker in self.workers if worker.is_running]
+        count = (len(running) + 1) // 2
+        for worker in self.random.sample(running, count):
+            worker.kill()
+            back_at = self.clock.now() + self.random.uniform(20.0, 40.0)
+            self.clock.call_at(back_at, partial(self._start, worker))
+            for scheduler in self.schedulers:
+                self._expect_gone(worker, scheduler, self.clock.now())
+
+    def _expect_gone(
+        self, worker: WorkerProcess, scheduler: SchedulerProcess, lost_at: float
+    ) -> None:
+        """Within twice the health-check time, and until it starts again: no ghosts."""
+
+        def look() -> None:
+            if worker.started_at > lost_at or self.clock.now() > lost_at + GONE_SECONDS_MAX:
+                return
+            if scheduler.was_awake_since(lost_at) and scheduler.knows(worker.peer):
+                seconds = self.clock.now() - lost_at
+                told = f"{worker.peer} is still in {scheduler.peer}'s table after {seconds:g} s"
+                self.history.complaints.append(told)
+            self.clock.call_at(self.clock.now() + 1.0, look)
+
+        self.clock.call_at(lost_at + 2 * scheduler.settings.health_check_interval, look)
 
     def _start(self, process: Process) -> None:
         if not process.is_running:

@@ -50,6 +50,14 @@ class Dial(Effect, frozen=True):
     addresses: tuple[str, ...]
 
 
+class Check(Effect, frozen=True):
+    """Does this worker, which has no link, still answer? `CheckAnswered` tells, or `DialFailed`,
+    or nothing."""
+
+    peer: PeerId
+    addresses: tuple[str, ...]
+
+
 class Hangup(Effect, frozen=True):
     """This peer broke the protocol, or is believed dead: close its link."""
 

@@ -74,6 +74,14 @@ class DialFailed(Event, frozen=True):
     """Something answered at a direct address that nobody listens there."""
 
 
+class CheckAnswered(Event, frozen=True):
+    """A worker without a link has given a sign of life."""
+
+    peer: PeerId
+    seconds: float
+    """There and back."""
+
+
 class RoundTrip(Event, frozen=True):
     peer: PeerId
     seconds: float

@@ -159,7 +159,7 @@ class Fact(msgspec.Struct, frozen=True):
     fact: str
     """presence, capabilities, load"""
     source: str
-    """registered, link, dht, gossip, gateway, call, connection"""
+    """registered, link, check, dht, gossip, gateway, call, connection"""
     at: float
     """Unix time."""
 

@@ -79,6 +79,12 @@ class Member(IndifferentListener):
     def is_started(self) -> bool:
         return self._swarm is not None
 
+    def is_connected(self, peer: PeerId) -> bool:
+        return peer in self._connected
+
+    def is_linked(self, peer: PeerId) -> bool:
+        return self._links.is_linked(peer)
+
     def join(self, swarm: Swarm) -> None:
         self._swarm = swarm
         if self.blobs is not None:

@@ -10,6 +10,7 @@ import msgspec
 
 from mycel.core.effects import (
     Announce,
+    Check,
     Dial,
     Effect,
     Hangup,
@@ -56,9 +57,10 @@ from mycel.node.clock import Clock
 from mycel.node.runtime import Runtime
 from mycel.store.checkpoints import Checkpoints, Found, MemoryCheckpoints, Taken
 from mycel.store.interface import Journal
-from mycel.swarm.interface import Admission, SignedRecord, Swarm
+from mycel.swarm.interface import Admission, DialFailure, SignedRecord, Swarm
 from mycel.wire import codec
 
+from .checking import Checks
 from .credentials import Credentials
 from .member import Member, NoteLine
 from .protocols import schedulers_topic
@@ -123,12 +125,14 @@ class SchedulerNode(Member):
             Part: self._part,
             Seek: self._seek,
             Announce: self._announce_soon,
+            Check: lambda effect: self._checks.perform(effect),
         }
         self.runtime = Runtime(machine, clock, journal, perform, failed, patient=True)
         revoking = revoking or Revoking(swarm_name, note)
         super().__init__(
             clock, (ROLE,), gateways, note, self.runtime, revoking, book, reserves=reserves
         )
+        self._checks = Checks(self, self._signals, self.runtime.post)
         self._journal = journal
         self.checkpoints: Checkpoints = checkpoints or MemoryCheckpoints()
         self._topic = schedulers_topic(swarm_name)
@@ -184,6 +188,7 @@ class SchedulerNode(Member):
             swarm.subscribe(self._topic)
         if self._ways.dht:
             self.searching.start(swarm)
+        self._checks.start(swarm)
         self.join(swarm)
         self._announce()
 
@@ -196,6 +201,7 @@ class SchedulerNode(Member):
 
     def stop(self) -> None:
         self.searching.stop()
+        self._checks.stop()
         self.leave()
         self.runtime.stop()
 
@@ -246,8 +252,21 @@ class SchedulerNode(Member):
     def dial_succeeded(self, address: str, peer: PeerId) -> None:
         wanted = self._dialling.get(address) == peer
         super().dial_succeeded(address, peer)
+        self._checks.dial_succeeded(address, peer)
         if wanted and self.is_started and not self._links.is_linked(peer):
             self._signals.summon(self.swarm, peer)
+
+    def dial(self, effect: Dial) -> None:
+        self._checks.wanted(effect.peer)
+        super().dial(effect)
+
+    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+        super().dial_failed(address, failure, error)
+        self._checks.dial_failed(address, failure)
+
+    def disconnected(self, peer: PeerId, cause: str) -> None:
+        super().disconnected(peer, cause)
+        self._checks.disconnected(peer)
 
     def _part(self, effect: Part) -> None:
         peer = effect.peer

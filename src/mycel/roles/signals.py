@@ -21,6 +21,8 @@ from .protocols import SIGNAL_PROTOCOL
 IDLE_SECONDS: Final = 30.0
 """Who opens a signal stream and says nothing for so long is cut off."""
 PINGS_MAX: Final = 100
+SERIES_MAX: Final = 8
+"""Of pings to one peer, at once."""
 
 Measured = Callable[[list[float], str], None]
 """Round trips in seconds, and what ended the series early, if anything did."""
@@ -45,7 +47,7 @@ class Signals:
         self._clock = clock
         self._summoned = summoned
         self._summoning: set[PeerId] = set()
-        self._pinging: dict[PeerId, _Series] = {}
+        self._pinging: dict[PeerId, list[_Series]] = {}
 
     def summon(self, swarm: Swarm, peer: PeerId) -> None:
         """To a connected peer; if it fails, whoever waits for the link will notice."""
@@ -56,18 +58,27 @@ class Signals:
     def ping(
         self, swarm: Swarm, peer: PeerId, count: int, timeout_seconds: float, measured: Measured
     ) -> None:
-        """To a connected peer; `measured` is called once. One series per peer at a time."""
-        if peer in self._pinging:
+        """To a connected peer; `measured` is called once."""
+        under_way = self._pinging.setdefault(peer, [])
+        if len(under_way) >= SERIES_MAX:
             measured([], "it is being pinged already")
             return
-        series = self._pinging[peer] = _Series(peer, min(count, PINGS_MAX), measured)
+        series = _Series(peer, min(count, PINGS_MAX), measured)
+        under_way.append(series)
         swarm.open_stream(peer, SIGNAL_PROTOCOL)
 
         def late() -> None:
-            if self._pinging.get(peer) is series:
+            if series in self._pinging.get(peer, ()):
                 self._end(series, f"no answer within {timeout_seconds:g} s")
 
         self._clock.call_at(self._clock.now() + timeout_seconds, late)
+
+    def is_pinging(self, peer: PeerId) -> bool:
+        return peer in self._pinging
+
+    def _series_on(self, peer: PeerId, stream: Stream | None) -> _Series | None:
+        """The one that has this stream, or the first that waits for one."""
+        return next((one for one in self._pinging.get(peer, ()) if one.stream is stream), None)
 
     # What the swarm tells of streams of this protocol
 
@@ -80,7 +91,7 @@ class Signals:
             stream.write(codec.encode(Summons()))
             stream.close()
             return
-        series = self._pinging.get(stream.peer)
+        series = self._series_on(stream.peer, None)
         if series is None:
             stream.close()
             return
@@ -95,14 +106,13 @@ class Signals:
         self.peer_lost(peer, error)
 
     def stream_closed(self, stream: Stream, error: str) -> None:
-        series = self._pinging.get(stream.peer)
-        if series is not None and series.stream is stream:
+        series = self._series_on(stream.peer, stream)
+        if series is not None:
             self._end(series, error or "the peer closed it")
 
     def peer_lost(self, peer: PeerId, cause: str) -> None:
         self._summoning.discard(peer)
-        series = self._pinging.get(peer)
-        if series is not None:
+        for series in list(self._pinging.get(peer, ())):
             self._end(series, cause)
 
     def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
@@ -120,8 +130,8 @@ class Signals:
                 self._answered(stream, message, arrived_at)
 
     def _answered(self, stream: Stream, pong: Pong, arrived_at: float) -> None:
-        series = self._pinging.get(stream.peer)
-        if series is None or series.stream is not stream or pong.number != len(series.seconds):
+        series = self._series_on(stream.peer, stream)
+        if series is None or pong.number != len(series.seconds):
             return
         series.seconds.append(max(0.0, arrived_at - series.sent_at))
         if len(series.seconds) >= series.count:
@@ -135,7 +145,10 @@ class Signals:
         series.stream.write(codec.encode(Ping(len(series.seconds))))
 
     def _end(self, series: _Series, error: str) -> None:
-        del self._pinging[series.peer]
+        under_way = self._pinging[series.peer]
+        under_way.remove(series)
+        if not under_way:
+            del self._pinging[series.peer]
         if series.stream is not None:
             series.stream.close()
         series.measured(series.seconds, error)

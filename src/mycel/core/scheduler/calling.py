@@ -21,6 +21,7 @@ from mycel.core.queue import ShapeQueue
 from mycel.core.states import WorkerState, WorkerStep
 from mycel.core.work import Shape, reserved
 
+from .checking import Checking
 from .known import KnownWorker
 from .leasing import Leasing
 from .measuring import Measuring
@@ -36,9 +37,15 @@ PART_SECONDS: Final = 5.0
 
 class Calling:
     def __init__(
-        self, state: State, leasing: Leasing, measuring: Measuring, roster: Roster
+        self,
+        state: State,
+        leasing: Leasing,
+        measuring: Measuring,
+        roster: Roster,
+        checking: Checking,
     ) -> None:
         self._state = state
+        self._checking = checking
         self._roster = roster
         self._leasing = leasing
         self._measuring = measuring
@@ -56,6 +63,7 @@ class Calling:
                 worker.facts["presence"] = (sighting.source, now)
             elif state.known.see(sighting, now):
                 state.timers.set(("forget", sighting.peer), now + sighting.valid_seconds)
+                self._checking.known(sighting.peer, now)
                 has_news = True
         if has_news:
             self._leasing.touch_waiting()
@@ -65,11 +73,13 @@ class Calling:
 
     def forget(self, peer: PeerId, now: float) -> None:
         self._state.timers.cancel(("forget", peer))
+        self._checking.forget(peer)
         self._state.known.take(peer)
 
     def _hand_over(self, peer: PeerId) -> None:
         """To the workers with a record of their own."""
         self._state.timers.cancel(("forget", peer))
+        self._checking.forget(peer)
         self._state.known.hand_over(peer)
 
     # Calling
@@ -103,7 +113,15 @@ class Calling:
         for known, slots in chosen:
             self._dial(known, now)
             state.calls[known.peer] = Call(queue, slots)
+            state.timers.set(("call", known.peer), now + state.settings.request_seconds)
         return want
+
+    def call_is_late(self, peer: PeerId, now: float) -> None:
+        """Others are called in its place; should it come yet, so much the better."""
+        call = self._state.calls.get(peer)
+        if call is not None:
+            call.slots = 0
+            self._state.touch(call.queue)
 
     def _dial(self, known: KnownWorker, now: float) -> None:
         state = self._state
@@ -123,6 +141,7 @@ class Calling:
         """It has registered, or is dead: either way nobody waits for it."""
         call = self._state.calls.pop(peer, None)
         if call is not None:
+            self._state.timers.cancel(("call", peer))
             self._state.touch(call.queue)
 
     # Seeking
@@ -233,8 +252,9 @@ class Calling:
             name=worker.name,
             software_version=worker.software_version,
         )
-        state.known.see(sighting, now)
-        state.timers.set(("forget", worker.peer), now + sighting.valid_seconds)
+        if state.known.see(sighting, now):
+            state.timers.set(("forget", worker.peer), now + sighting.valid_seconds)
+            self._checking.known(worker.peer, now)
         # Spread, so that those who were sent away together do not come back together.
         state.emit(Part(worker.peer, seconds * (0.75 + 0.5 * state.random())))
         state.note("worker_parted", peer=worker.peer, name=worker.name)

@@ -34,8 +34,11 @@ class KnownWorker:
         "boot",
         "capabilities",
         "expires_at",
+        "heard_at",
+        "missed",
         "name",
         "peer",
+        "rtt_seconds",
         "seen_at",
         "sequence",
         "software_version",
@@ -44,6 +47,11 @@ class KnownWorker:
 
     def __init__(self, sighting: Sighting, now: float) -> None:
         self.peer = sighting.peer
+        self.heard_at: float | None = None
+        """When it last answered a check itself."""
+        self.rtt_seconds: float | None = None
+        self.missed = 0
+        """Checks in a row without an answer: it is suspect."""
         self.learn(sighting, now)
 
     def learn(self, sighting: Sighting, now: float) -> None:
@@ -108,6 +116,22 @@ class KnownWorkers:
         unlinked = without(pool.eligible(shape), pool.linked)
         for member, _ in pool.ranked(shape, random, among=unlinked) if unlinked else ():
             yield self._workers[PeerId(member.key)]
+
+    # Signs of life
+
+    def heard(self, known: KnownWorker, rtt_seconds: float, now: float) -> None:
+        known.heard_at, known.rtt_seconds = now, rtt_seconds
+        known.missed = 0
+        self._may_be_called(known, True)
+
+    def missed(self, known: KnownWorker) -> None:
+        known.missed += 1
+        self._may_be_called(known, False)
+
+    def _may_be_called(self, known: KnownWorker, yes: bool) -> None:
+        member = self._pool.get(known.peer)
+        assert member is not None, "a known worker has no place in the pool"
+        self._pool.set_available(member, yes)
 
     # The dead
 

@@ -28,6 +28,7 @@ from mycel.core.work import Shape
 
 from .attempts import Attempts
 from .calling import Calling
+from .checking import Checking
 from .clients import Clients
 from .deadlines import Deadlines
 from .draining import Draining
@@ -70,7 +71,10 @@ class Scheduler:
         self._fetches = Fetches(self.state, self._attempts)
         self._deadlines = Deadlines(self.state, self._attempts)
         self._leasing = Leasing(self.state, self._attempts)
-        self._calling = Calling(self.state, self._leasing, self._measuring, self._roster)
+        self._checking = Checking(self.state)
+        self._calling = Calling(
+            self.state, self._leasing, self._measuring, self._roster, self._checking
+        )
         self._presence = Presence(
             self.state,
             self._attempts,
@@ -121,6 +125,7 @@ class Scheduler:
             events.HeartbeatReceived: self._heartbeat,
             events.SilenceNoticed: self._silence,
             events.DialFailed: self._dial_failed,
+            events.CheckAnswered: self._checking.answered,
             events.RoundTrip: self._round_trip,
             events.WorkerIsLocal: self._worker_is_local,
             events.WorkersSeen: self._calling.seen,
@@ -177,7 +182,10 @@ class Scheduler:
             "acknowledge": self._for_worker(self._attempts.acknowledge),
             "dial": self._for_worker(self._presence.dial_again),
             "away": self._for_worker(self._presence.away_too_long),
-            "forget": self._known_too_long,
+            "forget": self._for_peer(self._calling.forget),
+            "call": self._for_peer(self._calling.call_is_late),
+            "check": self._for_peer(self._checking.late),
+            "checks": self._checking.due,
             "part": self._calling.part_due,
             "seek": self._seek_due,
             "prune": self._retention.prune,
@@ -302,6 +310,13 @@ class Scheduler:
 
         return due
 
+    def _for_peer(self, act: Callable[[PeerId, float], None]) -> Callable[[object, float], None]:
+        def due(key: object, now: float) -> None:
+            assert isinstance(key, str)
+            act(PeerId(key), now)
+
+        return due
+
     def _for_worker(self, act: Callable[[Worker, float], None]) -> Callable[[object, float], None]:
         def due(key: object, now: float) -> None:
             assert isinstance(key, str)
@@ -314,10 +329,6 @@ class Scheduler:
     def _seek_due(self, key: object, now: float) -> None:
         assert isinstance(key, Shape)
         self._calling.seek_due(key, now)
-
-    def _known_too_long(self, key: object, now: float) -> None:
-        assert isinstance(key, str)
-        self._calling.forget(PeerId(key), now)
 
     def _request_due(self, key: object, now: float) -> None:
         assert isinstance(key, int)
@@ -346,6 +357,8 @@ class Scheduler:
         worker = self.state.workers.get(event.peer)
         if worker is not None:
             self._presence.dial_failed(worker, event.refused, now)
+        elif event.refused:
+            self._checking.refused(event.peer, now)
 
     def _heartbeat(self, event: events.HeartbeatReceived, now: float) -> None:
         worker = self.state.workers.get(event.peer)

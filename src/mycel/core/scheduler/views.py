@@ -241,10 +241,13 @@ class Views:
         """As it was last heard of; what is free of it nobody knows."""
         health = self._state.healths.get(known.peer)
         seen_at = self._state.unix(known.seen_at)
+        heard_at = seen_at if known.heard_at is None else self._state.unix(known.heard_at)
+        failures = 0 if health is None else health.consecutive_failures
+        presence = known.source if known.heard_at is None else "check"
         return WorkerView(
             peer=known.peer,
             name=known.name,
-            state="known",
+            state="suspect" if known.missed else "known",
             accepting=True,
             capabilities=known.capabilities,
             free=Free(),
@@ -253,13 +256,13 @@ class Views:
             slots=0,
             success_rate=None if health is None else health.success_rate,
             avg_completion_seconds=None if health is None else health.avg_completion_seconds,
-            last_seen_at=seen_at,
-            consecutive_failures=0 if health is None else health.consecutive_failures,
-            rtt_seconds=None,
+            last_seen_at=heard_at,
+            consecutive_failures=known.missed + failures,
+            rtt_seconds=known.rtt_seconds,
             addresses=known.addresses,
             software_version=known.software_version,
             facts=(
-                Fact("presence", known.source, seen_at),
+                Fact("presence", presence, heard_at),
                 Fact("capabilities", known.source, seen_at),
             ),
         )
