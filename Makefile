@@ -22,6 +22,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: tools $(STAMPS)/native ## Create .venv, install the locked packages, build the extension
+	@$(PYTHON) -m compileall -q src/mycel
 
 demo: setup ## Run the demonstration
 	$(VENV)/bin/mycel demo
@@ -91,11 +92,12 @@ $(STAMPS)/build: requirements/build.txt | $(STAMPS)/venv
 	@touch $@
 
 $(STAMPS)/python: requirements/base.txt requirements/check.txt $(STAMPS)/build
-	$(VENV)/bin/uv pip install --quiet --require-hashes \
+	$(VENV)/bin/uv pip install --quiet --compile-bytecode --require-hashes \
 		-r requirements/base.txt -r requirements/check.txt
 	@touch $@
 
-# Editable: the Python sources are live, the extension is placed beside them.
+# Editable: the Python sources are live, the extension is placed beside them. Bytecode is written
+# here: where PYTHONDONTWRITEBYTECODE is set, each process would compile every module anew.
 $(STAMPS)/native: $(NATIVE) pyproject.toml $(STAMPS)/python
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/maturin develop --release --uv --quiet
 	@touch $@

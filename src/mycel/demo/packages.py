@@ -68,6 +68,7 @@ def _install(files: list[Path], target: Path) -> None:
     options += [word for file in files for word in ("-r", str(file))]
     uv = find_uv()
     if uv is not None:
+        options.append("--compile-bytecode")
         command = [uv, "pip", "install", "--quiet", "--python", sys.executable, *options]
     elif importlib.util.find_spec("pip") is not None:
         command = [sys.executable, "-m", "pip", "install", "--quiet", *options]

@@ -186,9 +186,9 @@ class Environments:
         try:
             await self._run(uv, "venv", "--no-project", "--python", sys.executable, str(folder))
             await asyncio.to_thread(file.write_text, text)
-            await self._run(
-                uv, "pip", "install", "--python", python, *wheels_only, "--requirements", str(file)
-            )
+            # Compiled here: interpreters cannot write into it, and would compile each time.
+            options = ("--compile-bytecode", *wheels_only, "--requirements", str(file))
+            await self._run(uv, "pip", "install", "--python", python, *options)
             return await asyncio.to_thread(self._finish, folder)
         except BaseException:
             # Cancelled too: half-built ones are of no use, and in the way of the next try.
