@@ -11,10 +11,9 @@ from typing import Final
 
 import msgspec
 
-from mycel.core.effects import TaskLeft, TaskStreamed
+from mycel.core.effects import TaskStreamed
 from mycel.core.identifiers import AttemptId
-from mycel.core.jobs import Block, Job, TaskKey
-from mycel.core.journal import AttemptEnded, JobEnded, TaskEnded
+from mycel.core.jobs import Block, TaskKey
 from mycel.core.messages import (
     Acknowledge,
     Kill,
@@ -24,7 +23,6 @@ from mycel.core.messages import (
 from mycel.core.profiles import tells_of_needs
 from mycel.core.queue import ShapeQueue, Waiting
 from mycel.core.retry import Cause, delay_seconds, is_poison, is_retried
-from mycel.core.stages import TOO_MUCH, handed_value
 from mycel.core.states import (
     TASK,
     AttemptState,
@@ -34,19 +32,17 @@ from mycel.core.states import (
 )
 from mycel.core.work import SERVICE
 
+from .ending import Ending, cost_of
 from .measuring import Measuring, Took
 from .roster import Roster
 from .state import State
 from .tables import Attempt, Worker
-from .views import job_view, over
 
 LASTED_SECONDS: Final = 60.0
 """A service that has run so long is replaced as if it had never failed before."""
 ACKNOWLEDGED_AT_ONCE: Final = 500
 
 FORGOTTEN: Final = "the worker does not have it any more"
-UNHEARD: Final = ("lost", "cancelled")
-"""Ends of which no worker has told anything."""
 
 _STEPS = {
     "succeeded": AttemptStep.SUCCEED,
@@ -57,8 +53,9 @@ _STEPS = {
 
 
 class Attempts:
-    def __init__(self, state: State, measuring: Measuring, roster: Roster) -> None:
+    def __init__(self, state: State, ending: Ending, measuring: Measuring, roster: Roster) -> None:
         self._state = state
+        self._ending = ending
         self._roster = roster
         self._measuring = measuring
 
@@ -144,7 +141,7 @@ class Attempts:
             took.setdefault(queue, []).append(seconds)
             if tells_of_needs(outcome.peak_memory, seconds):
                 self._measuring.usage(attempt.block, outcome, seconds, now)
-            self._end_task(attempt, outcome, TaskState.SUCCEEDED, now)
+            self._ending.task(attempt, outcome, TaskState.SUCCEEDED, now)
         else:
             self._failed(attempt, outcome, now)
 
@@ -183,7 +180,7 @@ class Attempts:
             settings, 1 if is_service and lasted else counted, 2.0 * state.random() - 1.0
         )
         reason, error = "", outcome.error
-        cost = self._cost(attempt, outcome)
+        cost = cost_of(attempt, outcome)
         if is_poison(settings, causes) and not is_service:
             reason = "poison"
             error += (
@@ -201,12 +198,12 @@ class Attempts:
             error += "; its deadline comes before the next try"
         else:
             self._remove(attempt, step, TaskStep.RETRY, now)
-            self._journal_end(attempt, cause, outcome.exit_code, outcome.error, now, cost)
+            self._ending.attempt(attempt, cause, outcome.exit_code, outcome.error, now, cost)
             self._back_off(attempt, delay, outcome.error or cause.value, now)
             return
         self._remove(attempt, step, TaskStep.FAIL, now)
         final = msgspec.structs.replace(outcome, error=error)
-        self._end_task(attempt, final, TaskState.FAILED, now, reason)
+        self._ending.task(attempt, final, TaskState.FAILED, now, reason)
 
     def give_back(self, attempt: Attempt, now: float, reason: str = "") -> None:
         """It was never started, or its worker has stopped it for a reason of its own: it does
@@ -230,7 +227,7 @@ class Attempts:
             return
         state.unsuccessful_attempts += 1
         self._remove(attempt, AttemptStep.LOSE, TaskStep.RETRY, now)
-        self._journal_end(attempt, None, None, reason, now)
+        self._ending.attempt(attempt, None, None, reason, now)
         self._tell_delay(attempt, reason, 0.0, now)
         self._requeue(attempt, now)
 
@@ -244,19 +241,6 @@ class Attempts:
         history = self._state.histories.get(attempt.key, ())
         spent = sum(max(price, ended.cost) for ended in history if ended.counts)
         return spent + 2.0 * max(price, cost) > most
-
-    def _spent(self, attempt: Attempt) -> float:
-        """What the earlier attempts of its task have cost."""
-        if not self._state.histories:
-            return 0.0
-        return sum(ended.cost for ended in self._state.histories.get(attempt.key, ()))
-
-    @staticmethod
-    def _cost(attempt: Attempt, outcome: Outcome) -> float:
-        """Nothing, where the worker is to blame, or nobody knows what it did."""
-        if attempt.lease is None or outcome.driver_fault or outcome.state in UNHEARD:
-            return 0.0
-        return attempt.lease.cost(outcome.ended_at - outcome.started_at)
 
     def supersede(self, attempt: Attempt, now: float) -> None:
         """A higher attempt of the same task lives: this one is killed and forgotten."""
@@ -275,7 +259,7 @@ class Attempts:
         state.send(attempt.worker.peer, Kill([attempt.id]))
         self._remove(attempt, AttemptStep.CANCEL, TaskStep.CANCEL, now)
         nothing = Outcome(attempt.id, block.job.number, index, "cancelled")
-        self._end_task(attempt, nothing, TaskState.CANCELLED, now, reason)
+        self._ending.task(attempt, nothing, TaskState.CANCELLED, now, reason)
 
     def miss_deadline(self, key: TaskKey, block: Block, index: int, now: float) -> None:
         """A task that waits, and must not any more."""
@@ -292,130 +276,15 @@ class Attempts:
         error: str,
         now: float,
     ) -> None:
-        state = self._state
-        taken = state.backoff.remove(key) or self._take_from_queue(block, index)
+        taken = self._state.backoff.remove(key) or self._take_from_queue(block, index)
         assert taken, "a task that is neither out nor ended must wait somewhere"
-        task_state = TASK[TaskState.QUEUED, step]
-        if block.old or key in state.histories:
-            state.emit(TaskLeft(block.job.id, index, has_output=False))
-        ended = TaskEnded(
-            job=block.job.number,
-            index=index,
-            owner_epoch=block.owner_epoch,
-            state=task_state.value,
-            reason=reason,
-            attempt=None,
-            attempt_state="",
-            number=0,
-            worker=None,
-            exit_code=None,
-            value=b"",
-            digest=b"",
-            error=error,
-            stdout=b"",
-            stderr=b"",
-            started_at=None,
-            ended_at=state.unix(now),
-        )
-        self._close_task(block, index, key, ended, task_state, now)
+        self._ending.waiting(key, block, index, TASK[TaskState.QUEUED, step], reason, error, now)
 
     def _take_from_queue(self, block: Block, index: int) -> bool:
         if block.is_held_back:
             self._state.held_back -= 1
             return block.take_one(index)
         return self._queue(block).take_one(block, index)
-
-    # The ends
-
-    def _end_task(
-        self,
-        attempt: Attempt,
-        outcome: Outcome,
-        state: TaskState,
-        now: float,
-        reason: str = "",
-    ) -> None:
-        ended = TaskEnded(
-            attempt.job.number,
-            attempt.index,
-            attempt.block.owner_epoch,
-            state.value,
-            reason,
-            attempt.id,
-            attempt.state.value,
-            attempt.number,
-            attempt.worker.peer,
-            outcome.exit_code,
-            outcome.value,
-            outcome.digest,
-            outcome.error,
-            outcome.stdout,
-            outcome.stderr,
-            self._unix(attempt.started_at),
-            self._state.unix(now),
-            outcome.value_size,
-            self._spent(attempt) + self._cost(attempt, outcome),
-            attempt.progress,
-        )
-        attempt.job.file_bytes += outcome.value_size
-        # What was there before this boot may have left something then.
-        if attempt.was_long or attempt.block.old or attempt.key in self._state.histories:
-            lacks_output = outcome.crashed or outcome.driver_fault or outcome.state in UNHEARD
-            self._state.emit(TaskLeft(attempt.job.id, attempt.index, not lacks_output))
-        self._close_task(attempt.block, attempt.index, attempt.key, ended, state, now)
-
-    def _close_task(
-        self,
-        block: Block,
-        index: int,
-        key: TaskKey,
-        ended: TaskEnded,
-        task_state: TaskState,
-        now: float,
-    ) -> None:
-        state, job = self._state, block.job
-        job.end_task(block, index, task_state)
-        if job.stages:
-            stage = job.stages[block.group.stage]
-            if stage.stage.hands_on and task_state is TaskState.SUCCEEDED:
-                value = TOO_MUCH if ended.value_size else ended.value
-                stage.keep(index, handed_value(value, ended.stdout))
-            state.staged[job.number] = job
-        if task_state is TaskState.SUCCEEDED:
-            state.succeeded += 1
-        elif task_state is TaskState.FAILED:
-            state.failed += 1
-        else:
-            state.cancelled += 1
-        if task_state is not TaskState.CANCELLED:
-            state.latency_seconds.append(state.unix(now) - job.created_at)
-        if state.histories:
-            state.histories.pop(key, None)
-        state.record(ended)
-        state.advance(job)
-        for request in state.task_waiters.pop(key, ()) if state.task_waiters else ():
-            state.reply(request, over(job, block, index, ended))
-        if job.is_through:
-            self.end_job(job, now)
-
-    def end_job(self, job: Job, now: float) -> None:
-        state = self._state
-        job.state = job.final_state()
-        job.ended_at = state.unix(now)
-        state.record(JobEnded(job.number, job.state.value, job.ended_at))
-        for group in job.groups:
-            queue = state.queues.get(group.shape)
-            if queue is not None:
-                queue.drop_job(job)
-        for block in job.blocks:
-            block.forget_arguments()
-        state.advance(job)
-        for request in state.job_waiters.pop(job.number, ()):
-            state.reply(request, job_view(job))
-        state.has_ended(job)
-        limits = state.settings
-        if state.ended_tasks > limits.retention_tasks or state.ended_bytes > limits.retention_bytes:
-            state.timers.set(("prune", None), now)
 
     def _remove(self, attempt: Attempt, step: AttemptStep, task_step: TaskStep, now: float) -> None:
         """Out of the tables, with its new state: nothing of it is accepted from now on."""
@@ -436,35 +305,6 @@ class Attempts:
                 lease.idle_since = now
                 lease.unaccepted.clear()
             state.touch(lease.queue)
-
-    def _journal_end(
-        self,
-        attempt: Attempt,
-        cause: Cause | None,
-        exit_code: int | None,
-        error: str,
-        now: float,
-        cost: float = 0.0,
-    ) -> None:
-        """Without a cause it does not count."""
-        ended = AttemptEnded(
-            job=attempt.job.number,
-            index=attempt.index,
-            owner_epoch=attempt.block.owner_epoch,
-            attempt=attempt.id,
-            state=attempt.state.value,
-            counts=cause is not None,
-            number=attempt.number,
-            worker=attempt.worker.peer,
-            exit_code=exit_code,
-            error=error,
-            started_at=self._unix(attempt.started_at),
-            ended_at=self._state.unix(now),
-            cause="" if cause is None else cause.value,
-            cost=cost,
-        )
-        self._state.record(ended)
-        self._state.histories.setdefault(attempt.key, []).append(ended)
 
     def _back_off(self, attempt: Attempt, delay: float, reason: str, now: float) -> None:
         state = self._state
@@ -503,6 +343,3 @@ class Attempts:
 
     def _queue(self, block: Block) -> ShapeQueue:
         return self._state.queue_of(block.group.shape)
-
-    def _unix(self, when: float | None) -> float | None:
-        return None if when is None else self._state.unix(when)

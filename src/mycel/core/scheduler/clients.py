@@ -27,6 +27,7 @@ from mycel.core.views import BatchView, SubmittedView
 from .attempts import Attempts
 from .calling import Calling
 from .deadlines import Deadlines
+from .ending import Ending
 from .previewing import Previewing
 from .staging import Staging
 from .state import State
@@ -45,6 +46,7 @@ class Clients:
         self,
         state: State,
         attempts: Attempts,
+        ending: Ending,
         deadlines: Deadlines,
         calling: Calling,
         staging: Staging,
@@ -52,6 +54,7 @@ class Clients:
     ) -> None:
         self._state = state
         self._attempts = attempts
+        self._ending = ending
         self._deadlines = deadlines
         self._calling = calling
         self._staging = staging
@@ -219,7 +222,7 @@ class Clients:
             self._state.staged[job.number] = job
         if job.is_through:
             # With no task's end to ride on, whoever listens would not hear of it.
-            self._attempts.end_job(job, now)
+            self._ending.job(job, now)
             self._state.tell(f"job.{job.shown_state.value}", now, job, name=job.name)
 
     def append(self, event: Append, now: float) -> None:

@@ -16,9 +16,9 @@ from typing import Final
 import msgspec
 
 from mycel.core import events, messages
-from mycel.core.effects import Effect, TaskStreamed, TaskWrote
+from mycel.core.effects import Effect
 from mycel.core.events import Event
-from mycel.core.identifiers import AttemptId, JobId, LeaseId, PeerId, RequestId
+from mycel.core.identifiers import AttemptId, JobId, PeerId, RequestId
 from mycel.core.matching import ALGORITHMS, Algorithm
 from mycel.core.queue import ShapeQueue
 from mycel.core.settings import SchedulerSettings
@@ -32,8 +32,10 @@ from .checking import Checking
 from .clients import Clients
 from .deadlines import Deadlines
 from .draining import Draining
+from .ending import Ending
 from .explaining import Explaining
 from .fetching import Fetches
+from .hearing import Hearing
 from .leasing import Leasing
 from .measuring import Measuring
 from .presence import Presence
@@ -67,7 +69,8 @@ class Scheduler:
         self._sending = Sending(self.state, self._roster)
         self._views = Views(self.state)
         self._measuring = Measuring(self.state)
-        self._attempts = Attempts(self.state, self._measuring, self._roster)
+        ending = Ending(self.state)
+        self._attempts = Attempts(self.state, ending, self._measuring, self._roster)
         self._fetches = Fetches(self.state, self._attempts)
         self._deadlines = Deadlines(self.state, self._attempts)
         self._leasing = Leasing(self.state, self._attempts)
@@ -88,6 +91,7 @@ class Scheduler:
         self._clients = Clients(
             self.state,
             self._attempts,
+            ending,
             self._deadlines,
             self._calling,
             self._staging,
@@ -104,6 +108,9 @@ class Scheduler:
         )
         self._retention = Retention(self.state)
         self._reporting = Reporting(self.state)
+        self._hearing = Hearing(
+            self.state, self._attempts, self._fetches, self._leasing, self._roster
+        )
         self._draining = Draining(self.state, self._roster, self._leasing, self._views)
         self._handlers = self._event_table()
         self._messages = self._message_table()
@@ -150,24 +157,25 @@ class Scheduler:
         }
 
     def _message_table(self) -> dict[type[messages.Message], Callable[..., None]]:
+        hearing = self._hearing
         return {
-            messages.Results: self._results,
+            messages.Results: hearing.results,
             messages.ResultPart: self._fetches.part,
             messages.Described: self._presence.described,
-            messages.Started: self._started,
-            messages.Returned: self._returned,
-            messages.Streamed: self._streamed,
-            messages.Written: self._written,
+            messages.Started: hearing.started,
+            messages.Returned: hearing.returned,
+            messages.Streamed: hearing.streamed,
+            messages.Written: hearing.written,
             messages.Progressed: self._reporting.progressed,
             messages.CheckpointPart: self._reporting.checkpointed,
             messages.CheckpointWanted: self._reporting.wanted,
-            messages.Accepted: self._accepted,
-            messages.Refused: self._refused,
-            messages.LeaseOver: self._lease_over,
+            messages.Accepted: hearing.accepted,
+            messages.Refused: hearing.refused,
+            messages.LeaseOver: hearing.lease_over,
             messages.Offer: self._leasing.offered,
-            messages.Wanted: self._wanted,
-            messages.Load: self._load,
-            messages.LoadChange: self._load_changed,
+            messages.Wanted: hearing.wanted,
+            messages.Load: hearing.load,
+            messages.LoadChange: hearing.load_changed,
             messages.Closed: self._draining.answered,
         }
 
@@ -390,102 +398,3 @@ class Scheduler:
             return  # it has not registered, or says what no scheduler is told
         self._presence.heard(worker, event.arrived_at)
         act(worker, message, event.arrived_at, now)
-
-    # Messages
-
-    def _results(
-        self, worker: Worker, message: messages.Results, arrived_at: float, now: float
-    ) -> None:
-        offset = arrived_at - message.clock
-        failed = self._attempts.failed_by_driver(worker, message.outcomes)
-        self._fetches.outcomes(worker, message.outcomes, offset, now)
-        self._attempts.windows(worker, message.windows)
-        for queue in failed:
-            self._leasing.shun(worker, queue, now)
-
-    def _started(
-        self, worker: Worker, message: messages.Started, arrived_at: float, now: float
-    ) -> None:
-        offset = arrived_at - message.clock
-        started = [(attempt, when + offset) for attempt, when in message.attempts]
-        self._attempts.started(worker, started)
-
-    def _streamed(
-        self, worker: Worker, message: messages.Streamed, arrived_at: float, now: float
-    ) -> None:
-        for attempt_id, piece in message.pieces:
-            attempt = worker.attempts.get(attempt_id)
-            if attempt is not None:
-                self.state.emit(TaskStreamed(attempt.job.id, attempt.index, attempt.number, piece))
-
-    def _written(
-        self, worker: Worker, message: messages.Written, arrived_at: float, now: float
-    ) -> None:
-        for text in message.texts:
-            attempt = worker.attempts.get(text.attempt)
-            if attempt is not None:
-                place = (attempt.job.id, attempt.index, attempt.number)
-                self.state.emit(TaskWrote(*place, text.stream, text.offset, text.data))
-
-    def _returned(
-        self, worker: Worker, message: messages.Returned, arrived_at: float, now: float
-    ) -> None:
-        self._attempts.windows(worker, message.windows)
-        self._give_back(worker, message.attempts, now, message.reason)
-
-    def _accepted(
-        self, worker: Worker, message: messages.Accepted, arrived_at: float, now: float
-    ) -> None:
-        lease = worker.leases.get(message.lease)
-        if lease is not None:
-            self._leasing.accepted(lease, message.first)
-
-    def _refused(
-        self, worker: Worker, message: messages.Refused, arrived_at: float, now: float
-    ) -> None:
-        self._over(worker, message.lease, message.reason)
-        numbers = range(message.first, message.first + message.count)
-        self._give_back(worker, [AttemptId(number) for number in numbers], now)
-
-    def _give_back(
-        self, worker: Worker, attempts: list[AttemptId], now: float, reason: str = ""
-    ) -> None:
-        for attempt_id in attempts:
-            attempt = worker.attempts.get(attempt_id)
-            if attempt is not None:
-                self._attempts.give_back(attempt, now, reason)
-
-    def _lease_over(
-        self, worker: Worker, message: messages.LeaseOver, arrived_at: float, now: float
-    ) -> None:
-        self._over(worker, message.lease, message.reason)
-
-    def _over(self, worker: Worker, lease_id: LeaseId, reason: str) -> None:
-        lease = worker.leases.get(lease_id)
-        if lease is not None:
-            self._leasing.over(lease, reason)
-
-    def _wanted(
-        self, worker: Worker, message: messages.Wanted, arrived_at: float, now: float
-    ) -> None:
-        lease = worker.leases.get(message.lease)
-        if lease is not None:
-            self._leasing.wanted(lease, message, now)
-
-    def _load_changed(
-        self, worker: Worker, message: messages.LoadChange, arrived_at: float, now: float
-    ) -> None:
-        free = message.applied_to(worker.free)
-        load = messages.Load(
-            free, message.running, message.accepting, message.closed_for, message.usage
-        )
-        self._load(worker, load, arrived_at, now)
-
-    def _load(self, worker: Worker, message: messages.Load, arrived_at: float, now: float) -> None:
-        opened = message.accepting and not worker.accepting
-        worker.accepting, worker.closed_for = message.accepting, message.closed_for
-        worker.facts["load"] = ("link", arrived_at)
-        gained = self._roster.reported(worker, message.free, message.running, message.usage)
-        self._roster.stands(worker)
-        if gained or opened:
-            self._leasing.news(worker)
