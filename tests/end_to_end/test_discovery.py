@@ -6,6 +6,9 @@ import json
 import os
 import re
 import signal
+import socket
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +203,56 @@ def test_peers_status_ping_and_metrics(swarm: Swarm) -> None:
     assert float(direct[1]) >= 3, "a peer may be connected twice"
     for name in ("dht_queries", "gossip_received", "relay_circuits", "bytes_in", "dials"):
         assert f"mycel_swarm_{name}" in metrics
+
+
+def scraped(url: str, **headers: str) -> str:
+    asked = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def test_gateways_and_workers_show_their_metrics_where_they_are_told_to(
+    make_swarm: SwarmMaker,
+) -> None:
+    where = '\n[gateway]\nmetrics_address = "{}:0"\n'
+    swarm = make_swarm(
+        QUICK.replace("[worker]", '[worker]\nmetrics_address = "127.0.0.1:0"')
+        + where.format("0.0.0.0")
+    )
+    printed = swarm.up(workers=2)
+    assert set(printed["metrics"]) == {"gateway", "worker-1", "worker-2"}
+    assert swarm.client.wait(swarm.client.submit(command=["true"]).id, 60).state == "succeeded"
+    of_scheduler = set(
+        re.findall(
+            r"# TYPE (mycel_swarm_\S+)",
+            scraped(f"{swarm.api}/metrics", Authorization=f"Bearer {swarm.token}"),
+        )
+    )
+    for name in ("worker-1", "worker-2"):
+        text = scraped(printed["metrics"][name])
+        assert set(re.findall(r"# TYPE (mycel_swarm_\S+)", text)) == of_scheduler
+        received = re.search(r'mycel_swarm_bytes_in_total{path="direct"} (\S+)', text)
+        assert received is not None
+        assert float(received[1]) > 0
+    everywhere = printed["metrics"]["gateway"].replace("0.0.0.0", "127.0.0.1")
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        scraped(everywhere)
+    text = scraped(everywhere, Authorization=f"Bearer {swarm.token}")
+    connections = re.search(r'mycel_swarm_connections{kind="direct"} (\S+)', text)
+    assert connections is not None
+    assert float(connections[1]) >= 3
+
+
+def test_two_workers_at_one_metrics_address_are_told_apart(make_swarm: SwarmMaker) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        swarm = make_swarm(QUICK.replace("[worker]", f'[worker]\nmetrics_address = "{address}"'))
+        done = swarm.mycel("up", "--detach", "--port", "0")
+    assert done.code == 1
+    assert f"worker.metrics_address: {address} is in use by another program" in done.err
 
 
 def test_a_ping_goes_there_and_back(swarm: Swarm) -> None:

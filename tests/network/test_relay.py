@@ -3,6 +3,7 @@ directly."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from tests.end_to_end.swarm import eventually
@@ -12,6 +13,17 @@ from .hosts import Host, Running, Scheduler
 from .internet import Internet
 
 SECONDS = 60.0
+METRICS = "127.0.0.1:9464"
+
+
+def _metrics(host: Host) -> dict[str, float]:
+    """Of the node that shows them on its own machine."""
+    script = (
+        f"import urllib.request as u; print(u.urlopen('http://{METRICS}/metrics').read().decode())"
+    )
+    text = host.machine.run(sys.executable, "-c", script)
+    lines = (line.rpartition(" ") for line in text.splitlines() if line and line[0] != "#")
+    return {name: float(value) for name, _, value in lines}
 
 
 def _paths(scheduler: Scheduler) -> dict[str, str]:
@@ -30,10 +42,23 @@ def _adds(scheduler: Scheduler, count: int) -> list[int]:
 def test_two_lans_that_reach_only_the_gateway_work_through_it(internet: Internet) -> None:
     gateway = internet.open_host("gate", 11)
     office, plant = internet.lan("office", 1, [gateway]), internet.lan("plant", 2, [gateway])
-    door = gateway.start("gateway")
+    door = gateway.start("gateway", settings={"gateway": {"metrics_address": METRICS}})
+    before = _metrics(gateway)
+    assert before["mycel_swarm_relay_circuits_opened_total"] == 0
     scheduler = office.host.serve(door.addresses)
     worker = plant.host.start("worker", "far", bootstrap=door.addresses)
     eventually(lambda: scheduler.healthy() == {"far"}, "the worker is there", SECONDS)
+    linked = _metrics(gateway)
+    assert linked["mycel_swarm_relay_reservations"] == 2
+    assert linked["mycel_swarm_relay_circuits"] >= 1
+    assert linked["mycel_swarm_relay_circuits_opened_total"] >= 1
+    text = "x" * 1_000_000
+    task = scheduler.client.submit(python="builtins:len", arguments=[text])
+    assert scheduler.client.wait(task.id, SECONDS).value == len(text)
+    moved = _metrics(gateway)
+    for way in ("in", "out"):  # it comes in on one connection, and goes out on the other
+        name = f'mycel_swarm_bytes_{way}_total{{path="direct"}}'
+        assert moved[name] - linked[name] > len(text)
     assert _adds(scheduler, 500) == list(range(1, 501))
 
     assert _paths(scheduler) == {"far": "relayed"}

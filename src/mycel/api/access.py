@@ -16,18 +16,15 @@ from typing import Final
 
 import msgspec
 
-from mycel.access.errors import TokenMistyped
-from mycel.access.tokens import from_text
+from mycel.access.bearer import NotAuthenticated, verify
 from mycel.core.identifiers import is_job_id
 from mycel.core.rights import ADMIN, CANCEL, READ, SUBMIT, Rights
 from mycel.core.work import Shape
-from mycel.swarm.errors import InvalidToken
 
 from .problems import Problem, not_found
 
 KNOWN_MAX: Final = 4096
 """So many verified tokens are remembered."""
-_BEARER: Final = b"bearer"
 _CHALLENGE: Final = [(b"www-authenticate", b'Bearer realm="mycel"')]
 _ACTION_OF: Final = {"GET": READ, "HEAD": READ, "DELETE": CANCEL}
 _ADMIN_PREFIXES: Final = ("/api/v1/workers/", "/api/v1/revocations")
@@ -92,21 +89,10 @@ class Authenticator:
         return caller
 
     def _verify(self, authorization: bytes) -> Caller:
-        scheme, _, text = authorization.partition(b" ")
-        if scheme.lower() != _BEARER:
-            raise _unauthenticated("send 'Authorization: Bearer TOKEN'")
         try:
-            token = from_text(text.decode("ascii", errors="replace"))
-            rights = self._inspect(token)
-        except (TokenMistyped, InvalidToken) as error:
+            return Caller(*verify(authorization, self._inspect, self._swarm))
+        except NotAuthenticated as error:
             raise _unauthenticated(str(error)) from None
-        if rights.swarm != self._swarm:
-            raise _unauthenticated("this token is for another swarm")
-        if rights.is_bound:
-            raise _unauthenticated("this token is bound to a peer, and no API token")
-        if not rights.user:
-            raise _unauthenticated("this token names no user: an invite is no API token")
-        return Caller(rights, token)
 
 
 def authorise(caller: Caller, method: str, path: str, user_of: Callable[[str], str | None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,13 +22,15 @@ from .errors import CommandError, UsageError
 from .processes import Ready, Stopped
 
 
-class Running(msgspec.Struct, frozen=True):
+class Running(msgspec.Struct, frozen=True, omit_defaults=True):
     """What `mycel up --json` prints."""
 
     api: str
     token: str
     home: str
     pids: dict[str, int]
+    metrics: dict[str, str] = {}
+    """Where roles other than the scheduler show theirs, if they do."""
 
     def client(self) -> Client:
         return Client(self.api, self.token)
@@ -58,7 +60,7 @@ def up(
             running |= {name: ready.pid for name, ready in started.items()}
         pids = {name: running[name] for name in _ordered(running)}
         token = load_api_token(place.token_path)
-        return Running(_api_of(place), token, str(place.path), pids), missing
+        return Running(_api_of(place), token, str(place.path), pids, _metrics(place, pids)), missing
 
 
 def down(home: Path | str | None = None, drain: bool = False) -> list[Stopped]:
@@ -106,6 +108,11 @@ def _api_of(home: Home) -> str:
     if state is None or not state.api:
         raise CommandError(f"the scheduler of {home.path} runs, and has not said where")
     return state.api
+
+
+def _metrics(home: Home, names: Iterable[str]) -> dict[str, str]:
+    states = {name: read_state(home.role(name).state_path, Ready) for name in names}
+    return {name: state.metrics for name, state in states.items() if state and state.metrics}
 
 
 def _check_same_port(home: Home, port: int | None) -> None:

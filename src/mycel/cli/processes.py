@@ -38,6 +38,7 @@ class Ready(msgspec.Struct):
     peer: str = ""
     addresses: list[str] = []
     api: str = ""
+    metrics: str = ""
 
 
 class Stopped(msgspec.Struct, frozen=True):

@@ -108,6 +108,9 @@ class Gateway(_Section, frozen=True):
     """A relayed connection ends after so long…"""
     max_circuit_size: ByteSize = ByteSize(0)
     """…or after so many bytes each way; 0 is no limit."""
+    metrics_address: BindAddress | None = None
+    """Where Prometheus finds this gateway's metrics; unset, nowhere. Everybody on this machine
+    sees them at a loopback address, elsewhere a user's token is needed."""
 
 
 class DeclaredGpu(_Section, frozen=True):
@@ -298,6 +301,8 @@ class Worker(_Section, frozen=True):
     finishes."""
     drain_seconds: Amount = 30.0
     """When it is told to stop, what runs may go on for so long; then it is handed back."""
+    metrics_address: BindAddress | None = None
+    """As that of `[gateway]`."""
 
 
 class Api(_Section, frozen=True):

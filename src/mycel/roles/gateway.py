@@ -8,6 +8,7 @@ from random import Random
 from mycel.discovery.peerbook import PeerBook
 from mycel.node.clock import LoopClock
 
+from .exporting import exported
 from .gating import GatewayNode
 from .program import Options, Program, RoleFault, run
 from .services import UnknownService, load_services
@@ -36,10 +37,12 @@ async def _serve(program: Program) -> None:
         revoking=program.revoking,
     )
     swarm = await program.start_swarm(node, gateway=True)
+    address = configuration.gateway.metrics_address
     try:
         node.start(swarm)
-        program.ready(swarm.peer, swarm.addresses)
-        await program.until_ended()
+        async with exported(program, "gateway.metrics_address", address, swarm.figures) as metrics:
+            program.ready(swarm.peer, swarm.addresses, metrics=metrics)
+            await program.until_ended()
     finally:
         node.stop()
         await swarm.stop()

@@ -74,6 +74,7 @@ class RunningState(msgspec.Struct, frozen=True):
     peer: str
     addresses: list[str]
     api: str = ""
+    metrics: str = ""
 
 
 class RoleFault(Exception):
@@ -204,9 +205,9 @@ class Program:
             settings=libp2p_settings(self.configuration, gateway),
         )
 
-    def ready(self, peer: str, addresses: list[str], api: str = "") -> None:
+    def ready(self, peer: str, addresses: list[str], api: str = "", *, metrics: str = "") -> None:
         """Tells whoever waits that this role serves."""
-        state = RunningState(self.options.name, os.getpid(), peer, addresses, api)
+        state = RunningState(self.options.name, os.getpid(), peer, addresses, api, metrics)
         write_state(self.folder.state_path, state)
         descriptor = self.options.ready_fd
         if descriptor is not None:
@@ -214,7 +215,7 @@ class Program:
             os.close(descriptor)
         self.peer, self.addresses = peer, addresses
         self.started.set()
-        self.log.info("ready", peer=peer, addresses=addresses, api=api)
+        self.log.info("ready", peer=peer, addresses=addresses, api=api, metrics=metrics)
         # What lives now lives until the end: nobody need look at it again.
         gc.collect()
         gc.freeze()

@@ -52,6 +52,7 @@ async def serve(
     from .attending import Attending
     from .capabilities import capabilities_of, container_settings
     from .confining import holding_of, stand_by, with_standing
+    from .exporting import exported
     from .filing import caching_of
     from .offering import Offering
 
@@ -89,9 +90,11 @@ async def serve(
         offering.start(worker)
         if introduce is not None:
             introduce(node)
-        program.ready(swarm.peer, swarm.addresses)
-        await program.until_ended()
-        await node.wind_down(worker.drain_seconds, program.hurried)
+        address = worker.metrics_address
+        async with exported(program, "worker.metrics_address", address, swarm.figures) as metrics:
+            program.ready(swarm.peer, swarm.addresses, metrics=metrics)
+            await program.until_ended()
+            await node.wind_down(worker.drain_seconds, program.hurried)
     finally:
         attending.stop()
         await lending.stop()

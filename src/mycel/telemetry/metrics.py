@@ -1,8 +1,7 @@
 """What Prometheus sees of a scheduler.
 
 The six metrics of the scheduler-nodes document keep their names; ours begin with `mycel_`.
-Values are pulled from `SchedulerFigures` at the scrape. `prometheus_client` takes 70 ms to
-import, so it is imported by the first scrape: let a thread do that one.
+Values are pulled from `SchedulerFigures` at the scrape.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from .exposition import Exposition, common_metrics
 from .figures import (
     LATENCY_BUCKETS_SECONDS,
     SELECTION_BUCKETS_SECONDS,
@@ -19,7 +19,7 @@ from .figures import (
 )
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry, Metric
+    from prometheus_client import Metric
 
 __all__ = ["Histogram", "Recent", "SchedulerFigures", "SchedulerMetrics"]
 
@@ -30,7 +30,7 @@ class SchedulerMetrics:
     def __init__(self, figures: Callable[[], SchedulerFigures], *, version: str) -> None:
         self._figures = figures
         self._version = version
-        self._registry: CollectorRegistry | None = None
+        self._exposition = Exposition(self._collect)
         self.swarm: Callable[[], Iterator[Metric]] | None = None
         """What the node itself shows, once it runs; see `swarm_metrics`."""
         self.blobs: Callable[[], Iterator[Metric]] | None = None
@@ -41,24 +41,13 @@ class SchedulerMetrics:
 
     def exposition(self) -> tuple[bytes, str]:
         """The text of a scrape, and its content type."""
-        from prometheus_client import (
-            CONTENT_TYPE_LATEST,
-            CollectorRegistry,
-            ProcessCollector,
-            generate_latest,
-        )
-
-        if self._registry is None:
-            registry = CollectorRegistry()
-            registry.register(_Collector(self._collect))
-            ProcessCollector(registry=registry)
-            self._registry = registry
-        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+        return self._exposition.text()
 
     def _collect(self) -> Iterator[Metric]:
         figures = self._figures()
         yield from _of_the_document(figures)
-        yield from _of_ours(figures, self._version)
+        yield from _of_ours(figures)
+        yield from common_metrics(self._version, figures.log_lines_dropped)
         yield _histogram(
             "mycel_scheduler_task_latency_seconds",
             "From a task's queueing to its terminal state.",
@@ -73,15 +62,6 @@ class SchedulerMetrics:
             yield from self.swarm()
         if self.blobs is not None:
             yield from self.blobs()
-
-
-class _Collector:
-    def __init__(self, collect: Callable[[], Iterator[Metric]]) -> None:
-        self.collect = collect
-
-    def describe(self) -> list[Metric]:
-        """Nothing: else registering would already ask for figures."""
-        return []
 
 
 def _of_the_document(figures: SchedulerFigures) -> Iterator[Metric]:
@@ -109,8 +89,8 @@ def _of_the_document(figures: SchedulerFigures) -> Iterator[Metric]:
     )
 
 
-def _of_ours(figures: SchedulerFigures, version: str) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+def _of_ours(figures: SchedulerFigures) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     prefix = "mycel_scheduler_"
     yield CounterMetricFamily(
@@ -141,10 +121,6 @@ def _of_ours(figures: SchedulerFigures, version: str) -> Iterator[Metric]:
         "Results of attempts that were not their task's current one.",
         figures.results_refused,
     )
-    yield CounterMetricFamily(
-        "mycel_log_lines_dropped", "Log lines that were lost.", figures.log_lines_dropped
-    )
-    yield InfoMetricFamily("mycel_build", "The running version.", {"version": version})
 
 
 def _histogram(name: str, documentation: str, histogram: Histogram) -> Metric:
