@@ -1,4 +1,5 @@
-"""The native extension; `mycel.swarm.libp2p` is its only user but for keys and tokens."""
+"""The native extension; `mycel.swarm.libp2p` is its only user but for keys, tokens and the
+program that starts tasks."""
 
 from typing import final
 
@@ -9,6 +10,10 @@ def identity(secret: bytes) -> tuple[bytes, PeerId]:
 
     Raises `InvalidKey`.
     """
+
+def launcher() -> bytes:
+    """The program that stands between the spawn helper and a task (`native/launch`); empty where
+    there is none. `mycel.drivers.sandbox.launcher` says what it is told."""
 
 Statement = dict[str, str | int | list[str] | dict[str, int] | None]
 """What a block of a token says: user, roles, actions, priority_max, caps (in thousandths),

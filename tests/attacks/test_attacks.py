@@ -24,14 +24,13 @@ ALL = [
 ]
 
 
-def _outcome(attack: Attack, folder: Path, *, held: bool) -> tuple[bool, bytes]:
+def outcome(attack: Attack, folder: Path, kind: type[ConfinedProcesses]) -> tuple[bool, bytes]:
     """Whether it succeeded, and what it said."""
     (folder / "modules").mkdir(parents=True)
     scene = set_scene(folder)
     if attack.prepare is not None:
         attack.prepare(scene)
-    limits = LIMITS if held else Limits()
-    subject = (ConfinedProcesses if held else LimitedProcesses)(folder, limits=limits)
+    subject = kind(folder, limits=Limits() if kind is LimitedProcesses else LIMITS)
 
     async def perform() -> tuple[bool, bytes]:
         async with staged(subject, folder) as stage:
@@ -55,9 +54,9 @@ def test_attack(
     attack: Attack, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     tmp_path.chmod(0o755)
-    worked, said = _outcome(attack, tmp_path / "control", held=False)
+    worked, said = outcome(attack, tmp_path / "control", LimitedProcesses)
     record_property("attack_control", worked)
-    escaped, said_held = _outcome(attack, tmp_path / "held", held=True)
+    escaped, said_held = outcome(attack, tmp_path / "held", ConfinedProcesses)
     record_property("attack_escaped", escaped)
     assert b"tried" in said_held, f"it did not even begin: {said_held!r}"
     assert not escaped, f"it broke out: {said_held!r}"

@@ -42,6 +42,7 @@ class TestConfined:
         log = (confined.home / "worker-1" / "log.jsonl").read_text().splitlines()
         [held] = [line for line in map(json.loads, log) if line["event"] == "tasks_held"]
         assert held["sandbox"] == "bubblewrap"
+        assert held["walls"].startswith("bubblewrap, seccomp")
 
     def test_a_command_has_no_rights_and_no_view(self, confined: Swarm) -> None:
         script = "id -u; grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status; ls /; ls ~ | wc -l"

@@ -34,11 +34,18 @@ fn runtime() -> std::io::Result<&'static Runtime> {
     Ok(RUNTIME.get_or_init(|| started))
 }
 
+/// The program of `native/launch`, compiled for this machine; empty where there is none.
+#[pyfunction]
+fn launcher() -> &'static [u8] {
+    include_bytes!(concat!(env!("OUT_DIR"), "/launch"))
+}
+
 #[pymodule]
 mod _native {
     #[pymodule_export]
     use super::{
         keys::identity,
+        launcher,
         node::Node,
         stream::Stream,
         tokens::{

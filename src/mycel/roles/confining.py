@@ -40,6 +40,7 @@ def stand_by(program: Program, offered: Capabilities, end: HelperEnd) -> Standin
     program.note(
         "tasks_held",
         sandbox=standing.sandbox or "none",
+        walls=", ".join(standing.walls) or "none",
         network=standing.network,
         limits=", ".join(standing.limits),
         remarks=standing.remarks,

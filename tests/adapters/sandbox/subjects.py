@@ -1,4 +1,5 @@
-"""Our real drivers, held as a worker holds them: in the sandbox, or by limits alone."""
+"""Our real drivers, held as a worker holds them: in the sandbox, by Landlock without bubblewrap,
+or by limits alone."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from mycel.drivers import DriverContext
 from mycel.drivers.conformance import Subject
 from mycel.drivers.devices import Cores, Holding
 from mycel.drivers.interface import Driver
+from mycel.drivers.sandbox import landlock
 from mycel.drivers.sandbox.holding import Limits
 from mycel.drivers.sandbox.starting import NoSandbox, Standing, stand
 from tests.adapters.drivers.subjects import Functions, Processes
@@ -25,22 +27,36 @@ has_bubblewrap = shutil.which("bwrap") is not None
 needs_bubblewrap = pytest.mark.skipif(
     not has_bubblewrap, reason="bubblewrap is not installed: scripts/install-test-tools"
 )
+has_landlock = landlock.version() > 0
+needs_landlock = pytest.mark.skipif(not has_landlock, reason="this kernel has no Landlock")
+Mode = Literal["required", "auto", "off"]
 BOOKING = Booking(cpu_millis=1000, memory=0, disk=0, gpu_millis=(), custom=())
 
 
-def standing_in(folder: Path, mode: Literal["required", "off"], **settings: Any) -> Standing:
-    """As a worker finds it with this home; `folder / "home"` is the node's own."""
+def skip_if_missing(kind: str) -> None:
+    if kind.startswith("confined") and not has_bubblewrap:
+        pytest.skip("bubblewrap is not installed: scripts/install-test-tools")
+    if kind.startswith("kept") and not has_landlock:
+        pytest.skip("this kernel has no Landlock")
+
+
+def standing_in(folder: Path, mode: Mode, **settings: Any) -> Standing:
+    """As a worker finds it with this home; `folder / "home"` is the node's own. By itself it
+    finds no bubblewrap."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
     worker = Worker(sandbox=mode, readable_paths=(str(folder / "modules"),), **settings)
-    try:
-        return stand(worker, folder / "root", hidden=home, memory=0, own=(os.getpid(),))
-    except NoSandbox as error:
-        pytest.skip(f"no sandbox here: {error}")
+    with pytest.MonkeyPatch.context() as patch:
+        if mode == "auto":
+            patch.setenv("PATH", str(folder))
+        try:
+            return stand(worker, folder / "root", hidden=home, memory=0, own=(os.getpid(),))
+        except NoSandbox as error:
+            pytest.skip(f"no sandbox here: {error}")
 
 
 class Held(Subject):
-    mode: Literal["required", "off"] = "required"
+    mode: Mode = "required"
 
     def __init__(self, folder: Path, **options: Any) -> None:
         super().__init__()
@@ -82,6 +98,14 @@ class ConfinedFunctions(Held, Functions):
         return Functions.create(self, context)
 
 
+class KeptProcesses(ConfinedProcesses):
+    mode = "auto"
+
+
+class KeptFunctions(ConfinedFunctions):
+    mode = "auto"
+
+
 class LimitedProcesses(ConfinedProcesses):
     mode = "off"
 
@@ -93,6 +117,8 @@ class LimitedFunctions(ConfinedFunctions):
 HELD: dict[str, type[Held]] = {
     "confined process": ConfinedProcesses,
     "confined python": ConfinedFunctions,
+    "kept process": KeptProcesses,
+    "kept python": KeptFunctions,
     "limited process": LimitedProcesses,
     "limited python": LimitedFunctions,
 }

@@ -9,13 +9,12 @@ import pytest
 from mycel.drivers.conformance import PROMISES, Promise, keep, named
 from tests.adapters.drivers.subjects import write_module
 
-from .subjects import HELD, has_bubblewrap
+from .subjects import HELD, skip_if_missing
 
 
 @pytest.mark.parametrize("kind", HELD)
 @pytest.mark.parametrize("promise", PROMISES, ids=named)
 def test_promises(promise: Promise, kind: str, tmp_path: Path) -> None:
-    if kind.startswith("confined") and not has_bubblewrap:
-        pytest.skip("bubblewrap is not installed: scripts/install-test-tools")
+    skip_if_missing(kind)
     write_module(tmp_path)
     keep(promise, HELD[kind](tmp_path), tmp_path)

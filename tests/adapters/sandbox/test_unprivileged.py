@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from mycel.drivers.sandbox.bubblewrap import OFFLINE, folder_words, wrap_words
+from mycel import _native
+from mycel.drivers.sandbox import landlock
+from mycel.drivers.sandbox.bubblewrap import OFFLINE, wrap_words
 from mycel.drivers.sandbox.filter import filter_program
+from mycel.drivers.sandbox.holding import Confine, Hold
+from mycel.drivers.sandbox.launching import Descriptors, hold_words, memory_file
 
 from .subjects import needs_bubblewrap
 
@@ -40,25 +44,29 @@ def folder() -> Iterator[Path]:
 def test_a_user_without_rights_can_confine_too(folder: Path) -> None:
     program = shutil.which("bwrap")
     assert program is not None
-    words = wrap_words(
-        program, is_root=False, readable=(), hidden="/nowhere", temporary_bytes=10**7
+    confine = Confine(
+        wrap=wrap_words(
+            program, is_root=False, readable=(), hidden="/nowhere", temporary_bytes=10**7
+        ),
+        offline=OFFLINE,
+        rules=landlock.rules(landlock.version(), (), wrapped=True),
     )
-    loaded = os.memfd_create("filter")
-    os.write(loaded, filter_program() or b"")
-    os.lseek(loaded, 0, os.SEEK_SET)
-    command = ("--", "sh", "-c", SCRIPT)
+    files = Descriptors(
+        memory_file("launch", _native.launcher()), memory_file("filter", filter_program() or b"")
+    )
     done = subprocess.run(
-        [*words, *OFFLINE, *folder_words(str(folder)), "--seccomp", str(loaded), *command],
+        [*hold_words(confine, Hold(), str(folder), "", (), {}, files), "/bin/sh", "-c", SCRIPT],
         user=NOBODY,
         group=NOBODY,
         extra_groups=[],
-        pass_fds=(loaded,),
+        pass_fds=(files.launcher, files.filter),
         capture_output=True,
         check=False,
         text=True,
         cwd="/",
     )
-    os.close(loaded)
+    os.close(files.launcher)
+    os.close(files.filter)
     if "No permissions to create new namespace" in done.stderr:
         pytest.skip("this kernel gives users no namespaces")
     assert done.stdout.split("\n")[2:] == [

@@ -1,9 +1,10 @@
-"""What holds a task: a sandbox made by bubblewrap, control groups, limits of the process.
+"""What holds a task: a sandbox by bubblewrap and Landlock, control groups, limits of the process.
 
     starting     the worker, once: what this machine can do, and what is to be done    ─▶ Confine
     holding      for each run: the network, limits, paths and devices that it has      ─▶ Hold
     launching    the spawn helper: a Hold becomes words before the command, a group, ids
     bubblewrap   what a task sees of the machine
+    landlock     what it may do with what it sees
     filter       which system calls it may make
     groups       control groups, version 1 and version 2; `group_places` where they may be
     keeping      limits that nobody else enforces

@@ -1,7 +1,7 @@
 """A seccomp filter: what the kernel refuses a confined task, whatever else it may do.
 
 The filter is a program of the classic Berkeley packet filter, eight bytes an instruction,
-written here as bytes; bubblewrap loads it last of all. It forbids by name and lets the rest
+written here as bytes; the launcher loads it last of all. It forbids by name and lets the rest
 pass: tasks are programs of all kinds, and the walls are namespaces, ids and mounts. What is
 forbidden are the ways to dig: other processes' memory, mounts, namespaces, keys, kernel code,
 and calls with a long history of holes.

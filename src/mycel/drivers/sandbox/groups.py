@@ -3,7 +3,7 @@
     <where the worker is>/mycel-<its mark>/lane-3, interpreter-7, …
 
 Each lane and each interpreter has one: what runs in a lane runs one after another, so that the
-group is made once. A process joins by writing itself into the group, in a shell, before
+group is made once. A process joins by writing itself into the group, in the launcher, before
 anything else is started: nobody can be faster. The group above them all has the limits of the
 worker as a whole.
 """
@@ -21,11 +21,7 @@ from .holding import MEMORY_FLOOR_BYTES, GroupsPlan, Limits
 
 PERIOD_MICROSECONDS: Final = 100_000
 KILL_SECONDS: Final = 2.0
-_JOIN: Final = (
-    'n=$1; shift; while [ "$n" -gt 0 ]; do echo 0 > "$1" || exit 125; shift; n=$((n - 1)); done; '
-    "echo 500 > /proc/self/oom_score_adj; "
-    'exec "$@"'
-)
+_TAKEN_FIRST: Final = ("score", "500")
 """The kernel, where it runs out of memory, is to take a task and not the node."""
 
 
@@ -39,13 +35,14 @@ class Group:
         self._set = Limits()
         self._kills_before = 0
         self.words: tuple[str, ...] = ()
+        """For the launcher."""
 
     def prepare(self, limits: Limits) -> None:
         if limits != self._set or not self.words:
             self._limit(limits)
             self._set = limits
             joined = [str(folder / "cgroup.procs") for folder in self.folders.values()]
-            self.words = ("/bin/sh", "-c", _JOIN, "mycel", str(len(joined)), *joined)
+            self.words = (*(word for path in joined for word in ("join", path)), *_TAKEN_FIRST)
         self._kills_before = self._kills()
 
     def was_out_of_memory(self) -> bool:

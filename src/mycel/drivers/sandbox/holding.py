@@ -53,6 +53,16 @@ class GroupsPlan(msgspec.Struct, frozen=True, array_like=True):
     places: dict[str, str]
 
 
+class Rules(msgspec.Struct, frozen=True, array_like=True):
+    """Of Landlock: words for the launcher that all tasks have in common, and the rights that
+    their own paths get."""
+
+    words: tuple[str, ...]
+    read: int
+    write: int
+    device: int
+
+
 class Confine(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """Once, before the first process: how this worker holds its tasks."""
 
@@ -63,13 +73,21 @@ class Confine(msgspec.Struct, frozen=True, array_like=True, tag=20):
     online: tuple[str, ...] = ()
     """…and with it."""
     drop: tuple[str, ...] = ()
-    """The program that gives up root inside the sandbox; empty where we are not root."""
+    """How root is given up inside the sandbox; empty where we are not root."""
     user: int = -1
     """Whom working folders are given to; -1 is nobody else."""
     filter: bytes = b""
     visible: tuple[str, ...] = ()
     """What of the machine is there inside."""
     groups: GroupsPlan | None = None
+    launcher: bytes = b""
+    """The program that takes the steps between the helper and a task; empty, nothing is held."""
+    rules: Rules | None = None
+
+    @property
+    def keeps_files(self) -> bool:
+        """Whether tasks have but some of the machine's files."""
+        return bool(self.wrap) or self.rules is not None
 
 
 def give(folder: str, owner: int) -> None:

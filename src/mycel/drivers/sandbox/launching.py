@@ -2,11 +2,15 @@
 # pathlib costs more than the calls it wraps, here once per task
 """The spawn helper's side: a run's hold becomes words before its command.
 
-    sh ─ joins its control groups ─▶ bwrap ─ the sandbox ─▶ setpriv ─ gives up root ─▶ command
+    launcher ─ joins its control groups ─▶ bwrap ─ the sandbox ─┐
+       ┌────────────────────────────────────────────────────────┘
+       └▶ launcher ─ gives up root, Landlock, seccomp ─▶ command
 
-Each stage is there only where it is needed. None of them sees what a task says of the dynamic
+Each stage is there only where it is needed; without bubblewrap one launcher does it all. The
+launcher (`native/launch`) does as it is told by its words, and is found open under a number, so
+that it need not be seen by tasks. None of the stages sees what a task says of the dynamic
 loader or the C library: where a task's folder is ready before it starts, a library in it would
-otherwise run in bubblewrap, outside of any sandbox. Such variables are set by `env`, last.
+otherwise run in bubblewrap, outside of any sandbox. Such variables are set last of all.
 """
 
 from __future__ import annotations
@@ -25,9 +29,12 @@ import msgspec
 from .bubblewrap import device_words, folder_words, is_within, path_words
 from .groups import Group, Groups
 from .holding import Confine, Hold, Limits, give
+from .landlock import rule_words
 
+LAUNCHER_DESCRIPTOR: Final = 8
 FILTER_DESCRIPTOR: Final = 9
-ENV: Final = "/usr/bin/env"
+_MEMORY_FILE_RUNS: Final = 0x10
+"""MFD_EXEC, which kernels before 6.3 do not know, and give to all."""
 _LOADERS: Final = ("LD_", "GLIBC_", "MALLOC_")
 _LIBRARYS: Final = frozenset(
     {
@@ -70,6 +77,7 @@ class Launch(msgspec.Struct, frozen=True):
     """Files that it finds open, by number."""
     group: Group | None = None
     confined: bool = False
+    """Whether it has processes of its own, which end together."""
     limits: Limits = Limits()
     cores: tuple[int, ...] = ()
 
@@ -78,13 +86,17 @@ class Launching:
     def __init__(self, confine: Confine) -> None:
         self._confine = confine
         self._groups = None if confine.groups is None else Groups(confine.groups)
-        self._filter = -1
+        files = Descriptors(LAUNCHER_DESCRIPTOR, FILTER_DESCRIPTOR if confine.filter else -1)
+        self._files = files
+        self._opens: list[tuple[int, str]] = []
+        # Opened anew by each: a copy of the descriptor would share its position.
+        self._launcher = ""
+        if confine.launcher:
+            self._launcher = f"/proc/self/fd/{memory_file('mycel-launch', confine.launcher)}"
+            self._opens.append((files.launcher, self._launcher))
         if confine.filter:
-            made = os.memfd_create("mycel-filter")
-            os.write(made, confine.filter)
-            # Out of the way of the numbers that tasks and interpreters expect.
-            self._filter = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, FILTER_DESCRIPTOR + 1)
-            os.close(made)
+            path = f"/proc/self/fd/{memory_file('mycel-filter', confine.filter)}"
+            self._opens.append((files.filter, path))
 
     @property
     def confines(self) -> bool:
@@ -97,7 +109,7 @@ class Launching:
     def sees(self, path: str, hold: Hold, folder: str) -> bool:
         """Whether a path of this machine is there for a task."""
         confine = self._confine
-        if not confine.wrap:
+        if not confine.keeps_files:
             return True
         real = os.path.realpath(path)  # costs less than what wraps it
         there = (*confine.visible, *hold.readable, *hold.writable, folder)
@@ -106,7 +118,7 @@ class Launching:
     def check(self, path: str, hold: Hold, folder: str) -> None:
         """Raises the error of a command that cannot be started, which inside the sandbox nobody
         could tell from the command's own."""
-        if not self._confine.wrap:
+        if not self._confine.keeps_files:
             return
         mode = os.stat(path).st_mode
         if not self.sees(path, hold, folder):
@@ -123,28 +135,22 @@ class Launching:
         # To join costs as much as to start a process: nobody pays who is not limited.
         if self._groups is not None and (limits.memory or limits.cores or limits.processes):
             group = self._groups.enter(name, limits)
-        words: list[str] = [] if group is None else list(group.words)
+        joining = () if group is None else group.words
+        words: list[str] = []
         opens: tuple[tuple[int, str], ...] = ()
-        if not confine.wrap:
-            return Launch(tuple(words), environment, (), group, False, hold.limits, hold.cores)
-        environment["HOME"] = folder
-        environment.pop("TMPDIR", None)
-        environment, loaders = _parted(environment)
-        words += confine.wrap
-        words += confine.online if hold.network else confine.offline
-        words += device_words(hold.devices)
-        words += path_words(hold.readable, hold.writable)
-        if hold.socket:
-            words += path_words((hold.socket,), ())
-        words += folder_words(folder)
-        if self._filter >= 0:
-            words += ["--seccomp", str(FILTER_DESCRIPTOR)]
-            # Opened anew by each: a copy of the descriptor would share its position.
-            opens = ((FILTER_DESCRIPTOR, f"/proc/self/fd/{self._filter}"),)
-        words += ["--", *confine.drop]
-        if loaders:
-            words += [ENV, *(f"{name}={value}" for name, value in loaders.items())]
-        return Launch(tuple(words), environment, opens, group, True, hold.limits, hold.cores)
+        if confine.keeps_files:
+            environment["HOME"] = folder
+            if confine.wrap:
+                environment.pop("TMPDIR", None)
+            else:
+                environment["TMPDIR"] = folder  # the machine's own is not for tasks
+            environment, loaders = _parted(environment)
+            words = hold_words(confine, hold, folder, self._launcher, joining, loaders, self._files)
+            opens = tuple(self._opens)
+        elif joining:
+            words = [self._launcher, *joining, "--"]
+        is_wrapped = bool(confine.wrap)
+        return Launch(tuple(words), environment, opens, group, is_wrapped, limits, hold.cores)
 
     def leave(self, name: str) -> None:
         """Nothing more will run under this name."""
@@ -154,6 +160,65 @@ class Launching:
     def close(self) -> None:
         if self._groups is not None:
             self._groups.close()
+
+
+class Descriptors(msgspec.Struct, frozen=True):
+    """The numbers under which the launcher finds itself and the filter; -1 is none."""
+
+    launcher: int
+    filter: int
+
+
+def hold_words(
+    confine: Confine,
+    hold: Hold,
+    folder: str,
+    launcher: str,
+    joining: tuple[str, ...],
+    loaders: dict[str, str],
+    files: Descriptors,
+) -> list[str]:
+    """All stages before a command that is kept from files."""
+    last: list[str] = list(confine.drop)
+    if confine.rules is not None:
+        last += rule_words(confine.rules, hold, folder)
+    if files.filter >= 0:
+        last += ["filter", str(files.filter)]
+    for name, value in loaders.items():
+        last += ["set", f"{name}={value}"]
+    last += ["close", str(files.launcher), "--"]
+    if not confine.wrap:
+        return [launcher, *joining, *last]
+    words = [launcher, *joining, "--"] if joining else []
+    words += confine.wrap
+    words += confine.online if hold.network else confine.offline
+    words += device_words(hold.devices)
+    words += path_words(hold.readable, hold.writable)
+    if hold.socket:
+        words += path_words((hold.socket,), ())
+    words += folder_words(folder)
+    return [*words, "--", f"/proc/self/fd/{files.launcher}", *last]
+
+
+def memory_file(name: str, content: bytes) -> int:
+    """A file without a place, to be read and to be run, out of the way of the numbers that tasks
+    and interpreters expect. Raises OSError."""
+    try:
+        made = os.memfd_create(name, os.MFD_CLOEXEC | _MEMORY_FILE_RUNS)
+    except OSError:
+        made = os.memfd_create(name)
+    try:
+        written = 0
+        while written < len(content):
+            written += os.write(made, content[written:])
+        # Nobody can run what somebody may still write.
+        reading = os.open(f"/proc/self/fd/{made}", os.O_RDONLY)
+        try:
+            return fcntl.fcntl(reading, fcntl.F_DUPFD_CLOEXEC, FILTER_DESCRIPTOR + 1)
+        finally:
+            os.close(reading)
+    finally:
+        os.close(made)
 
 
 def _parted(environment: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:

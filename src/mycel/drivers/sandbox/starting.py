@@ -18,13 +18,15 @@ from typing import Final
 
 import msgspec
 
+from mycel import _native
 from mycel.config.settings import Worker
 
-from .bubblewrap import ETC, OFFLINE, SYSTEM, SYSTEM_LINKS, folder_words, online_words, wrap_words
+from . import landlock
+from .bubblewrap import ETC, OFFLINE, SYSTEM, SYSTEM_LINKS, online_words, wrap_words
 from .filter import filter_program
 from .group_places import NoGroups, make_places
-from .holding import Confine, GroupsPlan, give
-from .launching import FILTER_DESCRIPTOR
+from .holding import Confine, GroupsPlan, Hold, give
+from .launching import LAUNCHER_DESCRIPTOR, Descriptors, hold_words, memory_file
 
 SANDBOX: Final = "bubblewrap"
 NOBODY: Final = 65534
@@ -45,6 +47,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     confine: Confine
     sandbox: str
     """`bubblewrap`, or nothing."""
+    walls: tuple[str, ...]
+    """All that keeps a task where it belongs, Landlock with its version."""
     network: bool
     """Whether tasks that ask for the network get it."""
     limits: tuple[str, ...]
@@ -59,25 +63,26 @@ def stand(
     """`root` has the tasks' folders, `hidden` is the node's own folder, `own` are the processes
     of this node. Raises `NoSandbox`."""
     remarks: dict[str, str] = {}
-    confine = Confine()
+    launcher = _native.launcher()
+    confine = Confine(launcher=launcher)
     if settings.sandbox == "off":
         remarks["sandbox"] = 'switched off: [worker] sandbox = "off"'
+    elif not launcher:
+        remarks["sandbox"] = "there is none but on Linux"
     else:
-        try:
-            confine = _sandbox(settings, root, hidden)
-        except NoSandbox as error:
-            if settings.sandbox == "required":
-                raise
-            remarks["sandbox"] = str(error)
+        confine = _confined(settings, root, hidden, launcher, remarks)
+    if settings.sandbox == "required" and not confine.wrap:
+        raise NoSandbox(remarks["sandbox"])
     plan: GroupsPlan | None = None
     try:
-        plan = make_places(_mark(root), memory, own)
+        plan = make_places(_mark(root), memory, own) if launcher else None
     except NoGroups as error:
         remarks["limits"] = f"by process, not by control groups: {error}"
     confine = msgspec.structs.replace(confine, groups=plan)
     return Standing(
         confine=confine,
         sandbox=SANDBOX if confine.wrap else "",
+        walls=_walls(confine),
         network=settings.allow_network or not confine.wrap,
         limits=_enforced(plan),
         remarks=remarks,
@@ -98,22 +103,63 @@ def _mark(root: Path) -> str:
     return hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
 
 
-def _sandbox(settings: Worker, root: Path, hidden: Path) -> Confine:
-    if sys.platform != "linux":
-        raise NoSandbox("bubblewrap needs Linux")
+def _walls(confine: Confine) -> tuple[str, ...]:
+    found = {
+        SANDBOX: bool(confine.wrap),
+        "seccomp": bool(confine.filter),
+        f"landlock {landlock.version()}": confine.rules is not None,
+    }
+    return tuple(name for name, is_there in found.items() if is_there)
+
+
+def _confined(
+    settings: Worker, root: Path, hidden: Path, launcher: bytes, remarks: dict[str, str]
+) -> Confine:
+    """The most that works here, each tried: both walls, bubblewrap alone, Landlock alone."""
+    readable = _readable(settings.readable_paths)
+    kernel = landlock.version()
+    if not kernel:
+        remarks["landlock"] = "this kernel has none, or too old a one (Linux 5.19 or later has it)"
+    bare = Confine(
+        launcher=launcher,
+        filter=filter_program() or b"",
+        visible=(*SYSTEM, *SYSTEM_LINKS, *(f"/etc/{name}" for name in ETC), *readable),
+    )
+    try:
+        wrapped = _wrapped(bare, settings, hidden, readable)
+        rules = landlock.rules(kernel, readable, wrapped=True)
+        if rules is not None:
+            both = msgspec.structs.replace(wrapped, rules=rules)
+            try:
+                _try(both, root)
+            except NoSandbox as error:
+                remarks["landlock"] = str(error)
+            else:
+                return both
+        _try(wrapped, root)
+    except NoSandbox as error:
+        remarks["sandbox"] = str(error)
+    else:
+        return wrapped
+    rules = landlock.rules(kernel, readable, wrapped=False)
+    if rules is not None:
+        alone = msgspec.structs.replace(bare, rules=rules)
+        try:
+            _try(alone, root)
+        except NoSandbox as error:
+            remarks["landlock"] = str(error)
+        else:
+            return alone
+    return Confine(launcher=launcher)
+
+
+def _wrapped(bare: Confine, settings: Worker, hidden: Path, readable: tuple[str, ...]) -> Confine:
     program = shutil.which("bwrap")
     if program is None:
         raise NoSandbox(f"bubblewrap is not installed: {_INSTALL}")
     is_root = os.geteuid() == 0
-    readable = _readable(settings.readable_paths)
-    drop: tuple[str, ...] = ()
-    if is_root:
-        setpriv = shutil.which("setpriv")
-        if setpriv is None:
-            raise NoSandbox("the worker runs as root, and setpriv (util-linux) is not installed")
-        ids = (f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-        drop = (setpriv, *ids, "--inh-caps=-all", "--bounding-set=-all", "--")
-    confine = Confine(
+    return msgspec.structs.replace(
+        bare,
         wrap=wrap_words(
             program,
             is_root=is_root,
@@ -123,13 +169,9 @@ def _sandbox(settings: Worker, root: Path, hidden: Path) -> Confine:
         ),
         offline=OFFLINE,
         online=online_words(),
-        drop=drop,
+        drop=("ids", str(NOBODY), str(NOBODY)) if is_root else (),
         user=NOBODY if is_root else -1,
-        filter=filter_program() or b"",
-        visible=(*SYSTEM, *SYSTEM_LINKS, *(f"/etc/{name}" for name in ETC), *readable),
     )
-    _try(confine, root)
-    return confine
 
 
 def _readable(configured: tuple[str, ...]) -> tuple[str, ...]:
@@ -157,30 +199,35 @@ def _try(confine: Confine, root: Path) -> None:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="trial-", dir=root))
         give(folder, confine.user)
-        words = [*confine.wrap, *confine.offline, *folder_words(folder)]
-        descriptors: tuple[int, ...] = ()
-        if confine.filter:
-            loaded = os.memfd_create("mycel-filter")
-            stack.callback(os.close, loaded)
-            os.write(loaded, confine.filter)
-            os.lseek(loaded, 0, os.SEEK_SET)
-            words += ["--seccomp", str(loaded)]
-            descriptors = (loaded,)
+        kind = SANDBOX if confine.wrap else "Landlock"
         try:
+            files = Descriptors(
+                _held_file(stack, "mycel-launch", confine.launcher),
+                _held_file(stack, "mycel-filter", confine.filter) if confine.filter else -1,
+            )
+            launcher = f"/proc/self/fd/{files.launcher}"
+            words = hold_words(confine, Hold(), folder, launcher, (), {}, files)
             done = subprocess.run(
-                [*words, "--", *confine.drop, "/bin/sh", "-c", "echo > trial && cat /proc/1/comm"],
+                [*words, "/bin/sh", "-c", "echo > trial && cat /proc/version"],
                 env={"PATH": os.defpath},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
+                cwd=folder,
                 timeout=TRIAL_SECONDS,
-                pass_fds=descriptors,
+                pass_fds=tuple(one for one in (files.launcher, files.filter) if one >= 0),
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise NoSandbox(f"bubblewrap does not work here: {error}") from error
+            raise NoSandbox(f"{kind} does not work here: {error}") from error
     if done.returncode != 0 or not done.stdout:
         said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise NoSandbox(f"bubblewrap does not work here: {said or f'exit {done.returncode}'}")
+        raise NoSandbox(f"{kind} does not work here: {said or f'exit {done.returncode}'}")
 
 
-assert FILTER_DESCRIPTOR > 4, "an interpreter has its socket and its memory below"
+def _held_file(stack: contextlib.ExitStack, name: str, content: bytes) -> int:
+    descriptor = memory_file(name, content)
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+assert LAUNCHER_DESCRIPTOR > 4, "an interpreter has its socket and its memory below"

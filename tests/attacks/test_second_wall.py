@@ -1,0 +1,127 @@
+"""Landlock by itself: with the mounts of bubblewrap left open, and where there is no bubblewrap."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mycel.drivers.sandbox.starting import Standing
+from tests.adapters.sandbox import subjects
+from tests.adapters.sandbox.subjects import (
+    ConfinedProcesses,
+    KeptProcesses,
+    needs_bubblewrap,
+    needs_landlock,
+    standing_in,
+)
+
+from .attack import Attack
+from .test_attacks import ALL, outcome
+
+pytestmark = [
+    needs_landlock,
+    pytest.mark.skipif(os.geteuid() != 0, reason="the controls need root: run the tests as root"),
+]
+READS = {
+    "reads the token of the API",
+    "reads the owner's key",
+    "reads the node's key",
+    "reads the file of another task",
+    "reads the token through its parent",
+    "reads the token through a link",
+    "reads the passwords of the machine",
+}
+ALONE = READS | {
+    "links the token into its folder",
+    "lists the folders of other tasks",
+    "looks into the home of root",
+    "reads the token by way of ..",
+    "looks into /run",
+    "looks into /var/lib",
+    "writes outside of its folder",
+    "writes outside through a link",
+    "moves the folder of another task away",
+    "writes to /tmp",
+    "writes to /var/tmp",
+    "opens a setting of the kernel for writing",
+    "reads the memory of another process",
+    "traces another process",
+    "signals the worker",
+    "signals whoever started it",
+    "ends another process",
+    "calls an abstract socket",
+    "mounts a file system",
+    "opens a disk",
+    "leaves its control group",
+}
+
+
+def _named(names: set[str]) -> list[Attack]:
+    found = [attack for attack in ALL if attack.name in names]
+    assert len(found) == len(names), names - {attack.name for attack in found}
+    return found
+
+
+def _opened(standing: Standing, *, by_landlock: bool) -> Standing:
+    """With the whole machine mounted, and root kept: what is left is Landlock."""
+    bwrap = shutil.which("bwrap")
+    assert bwrap is not None
+    wrap = (bwrap, "--die-with-parent", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
+    confine = msgspec.structs.replace(
+        standing.confine, wrap=wrap, offline=(), drop=(), user=-1, filter=b""
+    )
+    if not by_landlock:
+        confine = msgspec.structs.replace(confine, rules=None)
+    return msgspec.structs.replace(standing, confine=confine)
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Path]:
+    """Not in /tmp, which tasks in bubblewrap may write: theirs is another."""
+    made = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("attack", _named(READS), ids=lambda attack: attack.name)
+def test_behind_mounts_that_show_too_much(
+    attack: Attack,
+    elsewhere: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
+) -> None:
+    def succeeds(*, by_landlock: bool) -> bool:
+        monkeypatch.setattr(
+            subjects,
+            "standing_in",
+            lambda *asked, **settings: _opened(
+                standing_in(*asked, **settings), by_landlock=by_landlock
+            ),
+        )
+        return outcome(attack, elsewhere / str(by_landlock), ConfinedProcesses)[0]
+
+    worked, escaped = succeeds(by_landlock=False), succeeds(by_landlock=True)
+    record_property("attack_control", worked)
+    record_property("attack_escaped", escaped)
+    assert worked
+    assert not escaped
+
+
+@pytest.mark.parametrize("attack", _named(ALONE), ids=lambda attack: attack.name)
+def test_without_bubblewrap(
+    attack: Attack, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """That each succeeds where nothing holds it is shown beside."""
+    tmp_path.chmod(0o755)
+    escaped, said = outcome(attack, tmp_path, KeptProcesses)
+    record_property("attack_escaped", escaped)
+    assert b"tried" in said
+    assert not escaped, said
