@@ -76,6 +76,7 @@ pub struct Settings {
     /// The hello alone.
     pub hello_timeout: Duration,
     pub open_stream_timeout: Duration,
+    /// Most of what an idle node does. Links have heartbeats of their own.
     pub ping_interval: Duration,
     pub ping_timeout: Duration,
     /// How often live connections are held against their tokens' expiry.
@@ -161,7 +162,7 @@ impl Default for Settings {
             connect_timeout: Duration::from_secs(5),
             hello_timeout: Duration::from_secs(3),
             open_stream_timeout: Duration::from_secs(5),
-            ping_interval: Duration::from_secs(15),
+            ping_interval: Duration::from_secs(60),
             ping_timeout: Duration::from_secs(20),
             expiry_check: Duration::from_secs(5),
             clock_tolerance: Duration::from_secs(60),
@@ -209,8 +210,8 @@ impl Default for Settings {
                 strike_forgotten: Duration::from_secs(10),
             },
             ban: Duration::from_secs(600),
-            high_water: 200,
-            low_water: 150,
+            high_water: 64,
+            low_water: 48,
             grace: Duration::from_secs(20),
             tick: Duration::from_secs(1),
         }

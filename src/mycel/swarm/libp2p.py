@@ -69,7 +69,8 @@ class Libp2pSettings(msgspec.Struct, frozen=True, kw_only=True):
     """From the first packet to the end of the hello."""
     hello_timeout_seconds: float = 3.0
     open_stream_timeout_seconds: float = 5.0
-    ping_interval_seconds: float = 15.0
+    ping_interval_seconds: float = 60.0
+    """Most of what an idle node does. Links have heartbeats of their own."""
     ping_timeout_seconds: float = 20.0
     """Two pings in a row without an answer in this time end the connection."""
     expiry_check_seconds: float = 5.0
@@ -115,9 +116,9 @@ class Libp2pSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Kept for others at most."""
     max_connections: int = 1024
     """Far above what a node works with: to hit it costs both sides a handshake."""
-    high_water: int = 200
+    high_water: int = 64
     """Above so many peers those that nobody needs are disconnected…"""
-    low_water: int = 150
+    low_water: int = 48
     """…until so many are left,"""
     grace_seconds: float = 20.0
     """…but none that came so recently."""

@@ -29,10 +29,11 @@ use window::Windows;
 pub type Behaviour =
     gossipsub::Behaviour<CountCopies, MaxCountSubscriptionFilter<AllowAllSubscriptionFilter>>;
 
-/// Who sends whole messages to a node.
-const MESH_PEERS: usize = 4;
+/// Who sends whole messages to a node: so many are sought, and so many more are taken.
+const MESH_PEERS: usize = 3;
+const MESH_MORE: usize = 2;
 /// Who is told of messages, beside those: so many, or this share of all if that is more.
-const TOLD_PEERS: usize = 4;
+const TOLD_PEERS: usize = 3;
 const TOLD_SHARE: f64 = 0.02;
 /// What gossipsub itself puts around a message.
 const FRAMING_BYTES: usize = 1024;
@@ -65,11 +66,11 @@ pub fn behaviour(s: &Settings, copies: CountCopies) -> Result<Behaviour, String>
         .protocol_id_prefix("/mycel/gossip")
         .heartbeat_interval(s.gossip_heartbeat)
         .heartbeat_initial_delay(s.gossip_heartbeat / 2)
-        // Fewer copies than by default: each costs a node as much as the first, and what a thin
-        // mesh loses, the peers that are told of it bring back.
+        // Fewer copies than by default: each wakes a connection at both ends, as the first does,
+        // and what a thin mesh loses, the peers that are told of it bring back.
         .mesh_n(MESH_PEERS)
         .mesh_n_low(MESH_PEERS - 1)
-        .mesh_n_high(2 * MESH_PEERS)
+        .mesh_n_high(MESH_PEERS + MESH_MORE)
         .mesh_outbound_min(1)
         .gossip_lazy(TOLD_PEERS)
         .gossip_factor(TOLD_SHARE)
