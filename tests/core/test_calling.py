@@ -322,3 +322,17 @@ def test_ten_thousand_workers_come_and_few_stay_linked() -> None:
     called = dialled(stage.submit(memory=32 << 30, count=20))
     assert len(called) == 10, "the ten large ones have two cores each"
     assert all(int(name.partition("-")[2]) % 1000 == 0 for name in called)
+
+
+# Other versions
+
+
+def test_a_worker_of_another_version_is_told_why_and_to_come_back_later() -> None:
+    stage = Stage()
+    message = Register(0, 1, 0.0, "old", SMALL, Ledger(SMALL).free, (), [], [], [])
+    effects = stage.tell(events.Received(PeerId("old"), message, 0.0))
+    [part] = [effect for effect in effects if isinstance(effect, Part)]
+    assert part.reason == "it speaks version 0, this scheduler 1"
+    assert part.come_back_seconds >= 60
+    assert stage.states == {}
+    assert stage.machine.figures().workers_refused == 1

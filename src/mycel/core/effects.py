@@ -71,6 +71,8 @@ class Part(Effect, frozen=True):
 
     peer: PeerId
     come_back_seconds: float
+    reason: str = ""
+    """Why it cannot be of use at all, if it cannot."""
 
 
 class Seek(Effect, frozen=True):

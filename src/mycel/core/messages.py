@@ -329,6 +329,8 @@ class Dismiss(Message, frozen=True, tag="dismiss"):
     when called."""
 
     come_back_seconds: float
+    reason: str = ""
+    """Why the worker cannot be of use at all, if it cannot: for whoever runs it."""
 
 
 class Release(Message, frozen=True, tag="release"):

@@ -250,3 +250,5 @@ class Figures(msgspec.Struct, frozen=True):
     results_damaged: int = 0
     results_refused: int = 0
     """Of attempts that were not their task's current one."""
+    workers_refused: int = 0
+    """Because they speak another version."""

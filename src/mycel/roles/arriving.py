@@ -60,9 +60,14 @@ class Arrival:
         if failure is not DialFailure.NOT_ADMITTED:
             return
         text = f"the gateway does not admit this node: {advised(error)}"
-        if not self._arrived:
+        if self._arrived:
+            self.warn_of(text)
+        else:
             self._fail(NotAdmitted(text))
-        elif text != self._warned:
+
+    def warn_of(self, text: str) -> None:
+        """Once, however often it happens."""
+        if text != self._warned:
             self._warned = text
             self._warn(text)
 
@@ -70,7 +75,8 @@ class Arrival:
         if self._arrived:
             return
         tried = "; ".join(
-            f"{address}: {self._errors.get(address, 'no answer')}" for address in self._gateways
+            f"{address}: {' '.join(self._errors.get(address, 'no answer').split())}"
+            for address in self._gateways
         )
         self._fail(
             NotAdmitted(

@@ -36,6 +36,7 @@ async def _serve(program: Program) -> None:
         book=PeerBook(program.folder.path / "peers.json"),
         revoking=program.revoking,
     )
+    node.arrival = program.arrival()
     swarm = await program.start_swarm(node, gateway=True)
     address = configuration.gateway.metrics_address
     try:

@@ -17,6 +17,7 @@ from mycel.swarm.interface import CONTROL_PROTOCOL, Admission, DialFailure, Stre
 from mycel.swarm.listening import IndifferentListener
 from mycel.wire import codec
 
+from .arriving import Arrival
 from .joining import RECORDS_MAX, Joining
 from .protocols import SIGNAL_PROTOCOL, schedulers_topic
 from .revoking import PROTOCOL, Revoking
@@ -54,6 +55,8 @@ class GatewayNode(IndifferentListener):
         self._services = tuple(services)
         self._joining = Joining(clock, (ROLE,), gateways, self._heard_of, book)
         self._signals = Signals(clock, self._summoned)
+        self.arrival: Arrival | None = None
+        """Of a gateway that joins others'."""
         self._asking: set[Stream] = set()
         """Our own streams to other gateways."""
         self._roles: dict[PeerId, frozenset[str]] = {}
@@ -89,6 +92,8 @@ class GatewayNode(IndifferentListener):
         self._roles[peer] = admission.roles
         self._joining.connected(peer, admission.roles, address, relayed)
         self._revoking.connected(peer, admission)
+        if self.arrival is not None and ROLE in admission.roles:
+            self.arrival.arrived()
         for service in self._services:
             service.peer_connected(peer, admission.roles)
 
@@ -102,6 +107,8 @@ class GatewayNode(IndifferentListener):
             self._note("peer_left", peer=peer, cause=cause)
 
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+        if self.arrival is not None:
+            self.arrival.dial_failed(address, failure, error)
         self._joining.dial_failed(address)
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:

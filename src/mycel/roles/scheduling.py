@@ -270,7 +270,7 @@ class SchedulerNode(Member):
 
     def _part(self, effect: Part) -> None:
         peer = effect.peer
-        self._links.send(peer, Dismiss(effect.come_back_seconds))
+        self._links.send(peer, Dismiss(effect.come_back_seconds, effect.reason))
         link = self._links.get(peer)
 
         def due() -> None:

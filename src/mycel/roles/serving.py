@@ -283,6 +283,7 @@ class SchedulerBackend:
             leases=figures.leases_held,
             results_damaged=figures.results_damaged,
             results_refused=figures.results_refused,
+            workers_refused=figures.workers_refused,
             workers_available=figures.workers_available,
             workers_busy=figures.workers_busy,
             selection_mean_seconds=self._selections.mean(now),

@@ -222,6 +222,11 @@ class WorkerNode(Member):
         if known is not None:
             known.resting_until = self._clock.now() + effect.come_back_seconds
             self._clock.call_at(known.resting_until, lambda: self._approach(effect.peer))
+        if effect.reason:
+            self._note("not_wanted", scheduler=effect.peer, reason=effect.reason)
+            if self.arrival is not None:
+                text = f"the scheduler {effect.peer} has no use for this worker: {effect.reason}"
+                self.arrival.warn_of(f"{text}; use the same release on all machines")
         self._links.hang_up(effect.peer, "the scheduler has no use for this worker now")
 
     def _approach(self, peer: PeerId) -> None:

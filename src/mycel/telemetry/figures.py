@@ -47,6 +47,8 @@ class SchedulerFigures(msgspec.Struct, kw_only=True):
     """Whose digest did not fit."""
     results_refused: int = 0
     """Of attempts that were not, or no longer, their task's current one."""
+    workers_refused: int = 0
+    """Because they speak another version."""
 
     @property
     def success_rate(self) -> float:

@@ -121,6 +121,11 @@ def _of_ours(figures: SchedulerFigures) -> Iterator[Metric]:
         "Results of attempts that were not their task's current one.",
         figures.results_refused,
     )
+    yield CounterMetricFamily(
+        f"{prefix}workers_refused",
+        "Registrations of workers that speak another version.",
+        figures.workers_refused,
+    )
 
 
 def _histogram(name: str, documentation: str, histogram: Histogram) -> Metric:

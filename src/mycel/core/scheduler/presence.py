@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mycel.core.effects import Dial, Hangup
+from mycel.core.effects import Dial, Hangup, Part
 from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId
 from mycel.core.jobs import task_key
 from mycel.core.messages import WIRE_VERSION, Described, HeldAttempt, Outcome, Register, Welcome
@@ -24,6 +24,8 @@ from .roster import Roster
 from .state import State
 from .tables import Attempt, Worker
 
+REFUSED_SECONDS: Final = 60.0
+"""So much later a worker of another version may try again: one of the two may be upgraded."""
 UNLINKED: Final = (WorkerState.AWAY, WorkerState.EXPECTED, WorkerState.CALLED)
 
 
@@ -53,7 +55,8 @@ class Presence:
         if register.version != WIRE_VERSION:
             reason = f"it speaks version {register.version}, this scheduler {WIRE_VERSION}"
             state.note("worker_refused", peer=peer, name=register.name, reason=reason)
-            state.emit(Hangup(peer, reason))
+            state.workers_refused += 1
+            state.emit(Part(peer, REFUSED_SECONDS, reason))
             return
         worker = state.workers.get(peer)
         if worker is None:

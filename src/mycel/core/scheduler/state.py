@@ -96,6 +96,7 @@ class State:
         self.ended_bytes = 0
         """Of values in files, of ended jobs."""
         self.results_damaged = 0
+        self.workers_refused = 0
         self.results_refused = 0
         """Of attempts that are not, or no longer, their task's current one."""
         self.healths: dict[PeerId, WorkerHealth] = {}

@@ -287,7 +287,7 @@ class WorkerMachine:
         record = self.schedulers.get(peer)
         in_use = any(grant.scheduler == peer for grant in self.grants.values())
         if record is not None and not record.held and not record.outcomes and not in_use:
-            self.emit(Part(peer, message.come_back_seconds))
+            self.emit(Part(peer, message.come_back_seconds, message.reason))
 
     def _welcome(self, peer: PeerId, message: messages.Welcome, now: float) -> None:
         for lease in message.unknown_leases:
