@@ -23,7 +23,7 @@ from mycel.core.work import Run, Work
 from . import DriverContext
 from .helper import start_helper
 from .helper_client import Helper
-from .interface import Driver, Finished, Text
+from .interface import Driver, Finished, FinishedState, Text
 
 DEADLINE_SECONDS: Final = 30.0
 GRACE_SECONDS: Final = 0.3
@@ -38,12 +38,14 @@ class Subject:
     """A driver under test: how it is made, and tasks of four kinds in its own terms."""
 
     name: str
+    quick_state: FinishedState = "succeeded"
+    """How a quick task ends, for a driver whose tasks are not there to succeed."""
 
     def create(self, context: DriverContext) -> Driver:
         raise NotImplementedError
 
     def quick(self) -> Work:
-        """Succeeds at once."""
+        """Ends by itself, and soon; it succeeds, unless `quick_state` says otherwise."""
         raise NotImplementedError
 
     def slow(self) -> Work:
@@ -231,7 +233,11 @@ async def staged(subject: Subject, folder: Path, *, virtual: bool = False) -> As
     finally:
         if helper is not None:
             await helper.close()
-    left = [path for path in root.glob("*/*") if path.name.startswith(("lane-", "interpreter-"))]
+    left = [
+        path
+        for path in root.glob("*/*")
+        if path.name.startswith(("lane-", "interpreter-", "model-"))
+    ]
     assert not left, f"working folders are left: {left}"
     assert sorted(recorder.order) == sorted(stage.submitted), "each ends exactly once"
 

@@ -114,8 +114,8 @@ class CoroutineDriver:
                 return await self.perform(lane, run)
         except TimeoutError:
             seconds = run.work.timeout_seconds
-            return Finished(attempt, "timed_out", error=f"it took longer than {seconds:g} s")
+            return Finished(attempt, "timed_out", error=f"timed out after {seconds:g} s")
         except asyncio.CancelledError:
             if attempt not in self._killed:
                 raise
-            return Finished(attempt, "cancelled", error="it was cancelled")
+            return Finished(attempt, "cancelled", error="cancelled")

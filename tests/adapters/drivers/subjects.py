@@ -20,6 +20,8 @@ from mycel.drivers.memory import MemoryDriver
 from mycel.drivers.process import ProcessDriver
 from mycel.drivers.python import PythonDriver
 
+from .model_subjects import Requests, Services
+
 MODULE = """
 import os, sys, time, subprocess, pathlib
 def value(x): return x
@@ -173,6 +175,8 @@ SUBJECTS: dict[str, type[Subject]] = {
     "process": Processes,
     "python": Functions,
     "memory": InMemory,
+    "model": Requests,
+    "service": Services,
 }
 
 
