@@ -55,7 +55,7 @@ def test_containers_beside_their_engine_alone(folder: Path) -> None:
     reason = podman.missing()
     if reason:
         pytest.skip(reason)
-    figures = bench(folder, "--only", "container", "--engine-option=--runtime=runc")
+    figures = bench(folder, "--only", "container")
     assert figures["ref_container_per_s"] > 0
     assert figures["container_tasks_per_s"] > 0, figures
 

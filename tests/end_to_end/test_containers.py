@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,9 @@ from tests.adapters.drivers import podman
 from tests.adapters.drivers.podman import IMAGE
 
 from .conftest import QUICK, SwarmMaker
-from .swarm import Swarm, eventually
+from .swarm import REPOSITORY, Swarm, eventually
 
+SOURCES = REPOSITORY / "src"
 REASON = podman.missing()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 
@@ -31,8 +33,9 @@ def engine() -> Iterator[Engine]:
 @pytest.fixture
 def swarm(make_swarm: SwarmMaker, engine: Engine, tmp_path: Path) -> Swarm:
     options = ", ".join(f'"{option}"' for option in engine.options)
+    allowed = ", ".join(f'"{path}"' for path in (tmp_path, "/usr", sys.base_prefix, SOURCES))
     made = make_swarm(
-        f'{QUICK}allow_mounts = ["{tmp_path}"]\n[worker.containers]\noptions = [{options}]\n'
+        f"{QUICK}allow_mounts = [{allowed}]\n[worker.containers]\noptions = [{options}]\n"
     )
     made.up(workers=1)
     return made
@@ -60,3 +63,28 @@ def test_a_container_from_its_submission_to_its_result(
     eventually(
         lambda: "cannot be fetched" in str(swarm.client.task(missing.id).attempts), "it says why"
     )
+
+
+def test_a_container_reports_and_finds_its_checkpoint(swarm: Swarm, engine: Engine) -> None:
+    script = """
+import mycel.task, os, sys
+left = mycel.task.restore()
+mycel.task.progress(0.5, "half", tries=int(os.environ["MYCEL_ATTEMPT"]))
+mycel.task.checkpoint(b"so far", wait=True)
+print(left)
+sys.exit(left is None)
+"""
+    # The machine's Python, and what it is linked with: the image has none.
+    mounts = [f"{path}:{path}:ro" for path in ("/usr", "/lib", "/lib64", sys.base_prefix)]
+    task = swarm.client.submit(
+        image=IMAGE,
+        command=[f"{sys.base_prefix}/bin/python3", "-c", script],
+        env={"PYTHONPATH": str(SOURCES)},
+        mounts=[*dict.fromkeys(mounts), f"{SOURCES}:{SOURCES}:ro"],
+        retry={"max_attempts": 2, "on_error": True},
+        wait=60,
+    )
+    assert task.state == "succeeded", (task.error, swarm.client.logs(task.id))
+    assert [one.state for one in task.attempts] == ["failed", "succeeded"]
+    assert (task.progress, task.message, task.metrics) == (0.5, "half", {"tries": 2.0})
+    assert swarm.client.logs(task.id).stdout == "b'so far'\n"

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from mycel.drivers.container_engine import Engine, NoEngine, find_engine
+from mycel.drivers.container_engine import Engine
+from mycel.drivers.container_finding import NoEngine, find_engine
 
 from .driver_runs import NotMeasured, Order
 

@@ -140,7 +140,13 @@ class CommandDriver:
         while seated and seated[0] not in self._outstanding:
             seated.popleft()
         seated.extend(AttemptId(run.attempt) for run in runs)
-        ours = self._outstanding
+        return self.reporting_path(lane)
+
+    def reporting_path(self, lane: LaneId) -> str:
+        """The socket by which the tasks of this lane report; empty if they cannot."""
+        if self._desk is None:
+            return ""
+        seated, ours = self._seats.setdefault(lane, deque()), self._outstanding
         return self._desk.open(f"lane-{lane}", lambda: [one for one in seated if one in ours])
 
     async def close(self) -> None:

@@ -27,8 +27,9 @@ from mycel.core.work import Run
 
 from .arguments import BadArguments, fill_command, fill_environment
 from .commands import CommandDriver, Prepared
-from .container_engine import FOLDER, Ask, Engine, run_command
+from .container_engine import FOLDER, SOCKET, Ask, Engine, run_command
 from .container_images import Images
+from .desk import SOCKET_VARIABLE
 from .errands import Errands
 from .interface import Driver, DriverListener, Finished
 from .preparing import PreparingDriver
@@ -84,11 +85,14 @@ class ContainerDriver(CommandDriver):
         self._images = images
         self._errands = Errands(context)
         self._runs: dict[AttemptId, Run] = {}
+        self._socket = ""
+        """By which the runs that are being submitted report."""
         self._removals: set[asyncio.Task[None]] = set()
         for left in root.iterdir():
             shutil.rmtree(left, ignore_errors=True)
 
     def submit(self, lane: LaneId, runs: list[Run]) -> None:
+        self._socket = self.reporting_path(lane)
         super().submit(lane, [self._with_folder(run) for run in runs])
 
     def _with_folder(self, run: Run) -> Run:
@@ -117,6 +121,10 @@ class ContainerDriver(CommandDriver):
             "MYCEL_ATTEMPT": str(run.number),
             "MYCEL_WORKDIR": FOLDER,
         }
+        reporting: tuple[str, ...] = ()
+        if self._socket:
+            variables[SOCKET_VARIABLE] = SOCKET
+            reporting = (f"{self._socket}:{SOCKET}",)
         bounds, settings = work.bounds, self._settings
         ask = Ask(
             name=self._name(run.attempt),
@@ -131,6 +139,7 @@ class ContainerDriver(CommandDriver):
             processes=settings.processes_max,
             gpus=self._gpus(run),
             mounts=(
+                *reporting,
                 *(f"{path}:{path}:ro" for path in run.readable),
                 *(f"{path}:{path}" for path in run.writable),
                 *(self._mount(one) for one in work.mounts),

@@ -1,40 +1,34 @@
 """The container engine of this machine, podman or docker, and how it is spoken to.
 
 Both take the same commands in the main; where they differ is written here, and nowhere else.
+`container_finding` finds one that works.
 """
 
 from __future__ import annotations
 
-import contextlib
 import resource
-import shutil
-import subprocess
-import time
-from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
-ENGINES: Final = ("podman", "docker")
-INFO_SECONDS_MAX: Final = 20.0
-REMEMBERED_SECONDS: Final = 3600.0
-"""So long an engine that worked is taken to work, on the same boot of the machine."""
+EngineName = Literal["podman", "docker"]
+ENGINES: Final[tuple[EngineName, ...]] = ("podman", "docker")
 LABEL: Final = "mycel.worker"
 FOLDER: Final = "/work"
-"""Where a container finds its working folder."""
+"""Where a container finds its working folder, …"""
+SOCKET: Final = "/run/mycel-task"
+"""… and the socket by which it reports."""
 FILES_MAX: Final = 1 << 20
 PROCESSES_MAX: Final = 1 << 15
 
 
-class NoEngine(Exception):
-    """Why there is none; for the worker's log, or its owner."""
-
-
 class Engine(msgspec.Struct, frozen=True):
-    name: Literal["podman", "docker"]
+    name: EngineName
     program: str
     options: tuple[str, ...] = ()
     """Before the command, such as `--root`."""
+    remark: str = ""
+    """Why it is not used as it was found; for the log."""
 
     def command(self, *words: str) -> tuple[str, ...]:
         return (self.program, *self.options, *words)
@@ -126,79 +120,3 @@ def _gpus(engine: Engine, gpus: tuple[tuple[str, int], ...]) -> list[str]:
     if any(vendor == "amd" for vendor, _ in gpus):
         words += ("--device", "/dev/kfd", "--device", "/dev/dri")
     return words
-
-
-class _Remembered(msgspec.Struct, frozen=True):
-    """That an engine worked, and when."""
-
-    engine: Engine
-    boot: str
-    at: float
-
-
-def find_engine(
-    wanted: str = "auto", options: tuple[str, ...] = (), memory: Path | None = None
-) -> Engine:
-    """The first that works; raises `NoEngine`. To ask one takes longer than the rest of a
-    worker's start: with `memory`, a file, what has just been asked is not asked again."""
-    known = _recalled(memory)
-    reasons = []
-    for name in ENGINES:
-        if wanted not in ("auto", name):
-            continue
-        program = shutil.which(name)
-        if program is None:
-            reasons.append(f"{name} is not installed")
-            continue
-        engine = Engine(name, program, options)
-        trouble = None if engine == known else _trouble(engine)
-        if trouble is None:
-            if engine != known:
-                _remember(memory, engine)
-            return engine
-        reasons.append(f"{name} does not work: {trouble}")
-    raise NoEngine("; ".join(reasons) or "containers are switched off")
-
-
-def _recalled(memory: Path | None) -> Engine | None:
-    try:
-        if memory is None:
-            return None
-        remembered = msgspec.json.decode(memory.read_bytes(), type=_Remembered)
-    except (OSError, msgspec.DecodeError):
-        return None
-    is_recent = 0 <= time.time() - remembered.at < REMEMBERED_SECONDS
-    return remembered.engine if is_recent and remembered.boot == _boot() else None
-
-
-def _remember(memory: Path | None, engine: Engine) -> None:
-    if memory is not None:
-        with contextlib.suppress(OSError):
-            memory.write_bytes(msgspec.json.encode(_Remembered(engine, _boot(), time.time())))
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _trouble(engine: Engine) -> str | None:
-    shown = "{{.Host}}" if engine.name == "podman" else "{{.ID}}"
-    try:
-        done = subprocess.run(
-            engine.command("info", "--format", shown),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=INFO_SECONDS_MAX,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        return str(error)
-    if done.returncode == 0:
-        return None
-    lines = done.stderr.strip().splitlines()
-    return lines[-1] if lines else f"exit code {done.returncode}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from mycel.core.pricing import Tariff
 from mycel.core.resources import Capabilities, Gpu
 from mycel.devices import gpus, machine, software
 from mycel.drivers.container import ContainerSettings
-from mycel.drivers.container_engine import NoEngine, find_engine
+from mycel.drivers.container_finding import NoEngine, find_engine
 from mycel.drivers.environments import EnvironmentSettings
 
 from .offering import footprint
@@ -37,10 +38,12 @@ def capabilities_of(worker: Worker, folder: Path, drivers: tuple[str, ...] = ())
 
 
 def container_settings(worker: Worker, folder: Path) -> ContainerSettings | NoEngine:
-    """Asks the engines whether they work; the reason if none does."""
+    """Tries the engines; the reason if none works."""
     given = worker.containers
+    # What holds for all workers of this user is remembered for all.
+    place = folder if given.options else _cache(folder)
     try:
-        engine = find_engine(given.engine, given.options, folder / "containers.json")
+        engine = find_engine(given.engine, given.options, place / "containers.json")
     except NoEngine as reason:
         return reason
     return ContainerSettings(
@@ -50,6 +53,13 @@ def container_settings(worker: Worker, folder: Path) -> ContainerSettings | NoEn
         gpus=_gpus(worker),
         processes_max=given.max_processes,
     )
+
+
+def _cache(folder: Path) -> Path:
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mycel"
+    except RuntimeError:  # a user without a home
+        return folder
 
 
 def environment_settings(environments: Environments) -> EnvironmentSettings:

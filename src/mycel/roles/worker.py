@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mycel.core.worker import WorkerMachine
     from mycel.drivers import DriverContext
     from mycel.drivers.container import ContainerSettings
-    from mycel.drivers.container_engine import NoEngine
+    from mycel.drivers.container_finding import NoEngine
     from mycel.drivers.helper_client import Helper
     from mycel.drivers.interface import Driver
     from mycel.store.spool import Spool
@@ -246,5 +246,6 @@ def _told(
     if isinstance(containers, Exception):
         note("containers", engine="", reason=str(containers))
         return None
-    note("containers", engine=containers.engine.name)
+    engine = containers.engine
+    note("containers", engine=engine.name, options=" ".join(engine.options), reason=engine.remark)
     return containers

@@ -19,7 +19,8 @@ from mycel.drivers import DriverContext, DriverFault, create_driver, offered_dri
 from mycel.drivers.conformance import PROMISES, Promise, Stage, Subject, keep, named
 from mycel.drivers.conformance_stage import is_gone
 from mycel.drivers.container import ContainerSettings
-from mycel.drivers.container_engine import Ask, Engine, NoEngine, find_engine, run_command
+from mycel.drivers.container_engine import LABEL, Ask, Engine, run_command
+from mycel.drivers.container_finding import NoEngine, find_engine
 from mycel.drivers.interface import Driver
 
 from . import podman
@@ -281,11 +282,50 @@ def test_gpus_and_limits_in_the_words_of_each_engine() -> None:
     assert "none" in run_command(engine, msgspec.structs.replace(ask, network=False))
 
 
+RUNS = "echo 'mycel-launch: a word is missing' >&2; exit 125"
+"""What an engine says that has run what it was given."""
+
+
+def test_an_engine_whose_runtime_fails_is_used_with_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crun, runc = tmp_path / "crun", tmp_path / "runc"
+    for runtime in (crun, runc):
+        runtime.touch(mode=0o755)
+    program = tmp_path / "podman"
+    script = f"case $1 in --runtime=runc) {RUNS} ;; *) echo Error: crun: no >&2; exit 126 ;; esac"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    memory = tmp_path / "deep" / "containers.json"
+    found = find_engine(memory=memory)
+    assert found.options == ("--runtime=runc",)
+    assert "podman does not work: Error: crun: no" in found.remark
+    assert find_engine(memory=memory) == found
+    with pytest.raises(NoEngine, match="podman does not work: Error: crun: no"):
+        find_engine(options=("--runtime=crun",))  # its owner has chosen
+    runc.unlink()
+    with pytest.raises(
+        NoEngine, match=r"podman with --runtime=crun does not work: .*; docker is not"
+    ):
+        find_engine(memory=memory)
+
+
+@real
+def test_the_engine_of_this_machine_is_found_by_running_a_container() -> None:
+    found = find_engine("podman", ("--cgroup-manager=cgroupfs",))
+    assert found.options[0] == "--cgroup-manager=cgroupfs"
+    left = ("ps", "--all", "--quiet", "--filter", f"label={LABEL}=trial-{os.getpid()}")
+    assert podman.call(found, *left) == ""
+    with pytest.raises(NoEngine, match="no-such-runtime"):
+        find_engine("podman", ("--runtime=no-such-runtime",))
+
+
 def test_an_engine_is_asked_once_in_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "podman"
-    program.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/log\n")
+    program.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/log\n{RUNS}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     memory = tmp_path / "containers.json"
