@@ -14,6 +14,7 @@ import pytest
 from mycel import _native
 from mycel.drivers.sandbox import landlock
 from mycel.drivers.sandbox.bubblewrap import OFFLINE, wrap_words
+from mycel.drivers.sandbox.etc_folder import make_etc_folder
 from mycel.drivers.sandbox.filter import filter_program
 from mycel.drivers.sandbox.holding import Confine, Hold
 from mycel.drivers.sandbox.launching import Descriptors, hold_words, memory_file
@@ -44,9 +45,19 @@ def folder() -> Iterator[Path]:
 def test_a_user_without_rights_can_confine_too(folder: Path) -> None:
     program = shutil.which("bwrap")
     assert program is not None
+    make_etc_folder(folder / "etc")
+    own = folder / "own"
+    own.mkdir()
+    for path in (folder / "etc", own):
+        os.chown(path, NOBODY, NOBODY)
     confine = Confine(
         wrap=wrap_words(
-            program, is_root=False, readable=(), hidden="/nowhere", temporary_bytes=10**7
+            program,
+            is_root=False,
+            readable=(),
+            hidden="/nowhere",
+            etc=str(folder / "etc"),
+            temporary_bytes=10**7,
         ),
         offline=OFFLINE,
         rules=landlock.rules(landlock.version(), (), wrapped=True),
@@ -55,7 +66,7 @@ def test_a_user_without_rights_can_confine_too(folder: Path) -> None:
         memory_file("launch", _native.launcher()), memory_file("filter", filter_program() or b"")
     )
     done = subprocess.run(
-        [*hold_words(confine, Hold(), str(folder), "", (), {}, files), "/bin/sh", "-c", SCRIPT],
+        [*hold_words(confine, Hold(), str(own), "", (), {}, files), "/bin/sh", "-c", SCRIPT],
         user=NOBODY,
         group=NOBODY,
         extra_groups=[],

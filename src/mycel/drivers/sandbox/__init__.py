@@ -4,6 +4,7 @@
     holding      for each run: the network, limits, paths and devices that it has      ─▶ Hold
     launching    the spawn helper: a Hold becomes words before the command, a group, ids
     bubblewrap   what a task sees of the machine
+    etc_folder   what it sees of /etc
     landlock     what it may do with what it sees
     filter       which system calls it may make
     groups       control groups, version 1 and version 2; `group_places` where they may be

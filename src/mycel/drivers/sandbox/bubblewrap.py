@@ -1,7 +1,7 @@
 """What a task sees of the machine: the words for bubblewrap.
 
     /usr, /opt and what belongs to them     as they are, read-only
-    /etc                                    what libraries need of it, read-only
+    /etc                                    what libraries need of it, as copies, read-only
     the worker's Python, readable paths     read-only
     its working folder                      at its own path, the only place that it can write
     /tmp, /dev/shm                          empty, its own, gone afterwards
@@ -56,10 +56,11 @@ def wrap_words(
     is_root: bool,
     readable: tuple[str, ...],
     hidden: str,
+    etc: str,
     temporary_bytes: int,
 ) -> tuple[str, ...]:
     """Everything that tasks have in common. `hidden` is the worker's own folder: should a
-    readable path contain it, it is covered."""
+    readable path contain it, it is covered. `etc`: the folder that they see as /etc."""
     words = [
         program,
         "--die-with-parent",
@@ -83,11 +84,8 @@ def wrap_words(
             words += ["--symlink", str(Path(path).readlink()), path]
         elif Path(path).is_dir():
             words += ["--ro-bind", path, path]
-    words += parent_words("/etc/any", "/var/any", *PROCESSORS)
-    for name in ETC:
-        path = f"/etc/{name}"
-        if Path(path).exists():
-            words += ["--ro-bind", path, path]
+    words += parent_words("/var/any", *PROCESSORS)
+    words += ["--ro-bind", etc, "/etc"]
     words += ["--proc", "/proc", "--dev", "/dev"]
     words += ["--perms", "1777", "--size", str(temporary_bytes), "--tmpfs", "/dev/shm"]  # noqa: S108
     words += ["--remount-ro", "/dev"]

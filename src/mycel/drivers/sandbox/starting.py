@@ -23,12 +23,14 @@ from mycel.config.settings import Worker
 
 from . import landlock
 from .bubblewrap import ETC, OFFLINE, SYSTEM, SYSTEM_LINKS, online_words, wrap_words
+from .etc_folder import make_etc_folder
 from .filter import filter_program
 from .group_places import NoGroups, make_places
 from .holding import Confine, GroupsPlan, Hold, give
 from .launching import LAUNCHER_DESCRIPTOR, Descriptors, hold_words, memory_file
 
 SANDBOX: Final = "bubblewrap"
+ETC_FOLDER: Final = "etc"
 NOBODY: Final = 65534
 TRIAL_SECONDS: Final = 20.0
 _INSTALL: Final = (
@@ -126,7 +128,7 @@ def _confined(
         visible=(*SYSTEM, *SYSTEM_LINKS, *(f"/etc/{name}" for name in ETC), *readable),
     )
     try:
-        wrapped = _wrapped(bare, settings, hidden, readable)
+        wrapped = _wrapped(bare, settings, hidden, root / ETC_FOLDER, readable)
         rules = landlock.rules(kernel, readable, wrapped=True)
         if rules is not None:
             both = msgspec.structs.replace(wrapped, rules=rules)
@@ -153,11 +155,17 @@ def _confined(
     return Confine(launcher=launcher)
 
 
-def _wrapped(bare: Confine, settings: Worker, hidden: Path, readable: tuple[str, ...]) -> Confine:
+def _wrapped(
+    bare: Confine, settings: Worker, hidden: Path, etc: Path, readable: tuple[str, ...]
+) -> Confine:
     program = shutil.which("bwrap")
     if program is None:
         raise NoSandbox(f"bubblewrap is not installed: {_INSTALL}")
     is_root = os.geteuid() == 0
+    try:
+        make_etc_folder(etc)
+    except OSError as error:
+        raise NoSandbox(f"a copy of what tasks see of /etc cannot be made: {error}") from error
     return msgspec.structs.replace(
         bare,
         wrap=wrap_words(
@@ -165,6 +173,7 @@ def _wrapped(bare: Confine, settings: Worker, hidden: Path, readable: tuple[str,
             is_root=is_root,
             readable=readable,
             hidden=str(hidden.resolve()),
+            etc=str(etc.resolve()),
             temporary_bytes=int(settings.limits.temporary),
         ),
         offline=OFFLINE,
