@@ -1,46 +1,33 @@
 //! Compiles the small program of `native/launch` and lets the extension carry it: so it travels
-//! in every wheel, and a worker needs nothing beside its package.
-//!
-//! Linked statically it starts in half the time; where there is no static C library, it is linked
-//! as usual.
+//! in every wheel, and a worker needs nothing beside its package. Empty where it is not made for.
 
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-const SOURCE: &str = "../launch/src/main.rs";
+const SOURCES: &str = "../launch/src";
 
 fn main() {
-    println!("cargo:rerun-if-changed={SOURCE}");
+    println!("cargo:rerun-if-changed={SOURCES}");
     let made = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("launch");
-    if env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("linux") {
+    let system = env::var("CARGO_CFG_TARGET_OS").unwrap_or_default();
+    let processor = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    if system != "linux" || !["x86_64", "aarch64"].contains(&processor.as_str()) {
         std::fs::write(&made, b"").expect("the build folder can be written");
         return;
     }
-    let compiled = compile(&made, true) || compile(&made, false);
-    assert!(compiled, "{SOURCE} cannot be compiled");
-}
-
-fn compile(made: &PathBuf, is_static: bool) -> bool {
-    let linking =
-        if is_static { "target-feature=+crt-static" } else { "target-feature=-crt-static" };
     let mut rustc = Command::new(env::var_os("RUSTC").expect("cargo sets it"));
-    rustc.args([
-        "--edition",
-        "2024",
-        "--crate-name",
-        "launch",
-        "--crate-type",
-        "bin",
-        SOURCE,
-        "-o",
-    ]);
-    rustc.arg(made).args(["--target", &env::var("TARGET").expect("cargo sets it")]);
-    rustc.args(["-C", "opt-level=s", "-C", "panic=abort", "-C", "strip=symbols", "-C", "lto=fat"]);
-    // At a fixed place: nothing has to be relocated at the start.
-    rustc.args(["-C", "relocation-model=static", "-C", linking]);
+    rustc.args(["--edition", "2024", "--crate-name", "launch", "--crate-type", "bin"]);
+    rustc.arg(format!("{SOURCES}/main.rs")).arg("-o").arg(made);
+    rustc.args(["--target", &env::var("TARGET").expect("cargo sets it")]);
+    rustc.args(["--cfg", "freestanding", "-C", "opt-level=s", "-C", "panic=abort"]);
+    rustc.args(["-C", "strip=symbols", "-C", "relocation-model=static"]);
+    rustc.args(["-C", "target-feature=+crt-static"]);
+    for argument in ["-nostartfiles", "-nostdlib", "-static", "-no-pie"] {
+        rustc.args(["-C", &format!("link-arg={argument}")]);
+    }
     if let Ok(linker) = env::var("RUSTC_LINKER") {
         rustc.args(["-C", &format!("linker={linker}")]);
     }
-    rustc.status().is_ok_and(|status| status.success())
+    assert!(rustc.status().is_ok_and(|one| one.success()), "{SOURCES} cannot be compiled");
 }

@@ -11,41 +11,44 @@
 //!   path RIGHTS PATH       a rule of it; what is not there needs none
 //!   filter DESCRIPTOR      the seccomp program that is found open under this number
 //!   close DESCRIPTOR
-//!   set NAME=VALUE         a variable for the task alone
+//!   set NAME=VALUE         a variable for the task alone, which it does not have yet
 //! ```
 //!
 //! Steps are taken in their order; rule set, filter and variables come last, since each would
 //! hinder the steps before. Nothing is decided here: what is allowed is said by the words, which
-//! Python writes (`drivers/sandbox`). It starts with every held task, so it is linked statically
-//! where that is possible, allocates nothing, and has no dependencies.
-#![cfg(target_os = "linux")]
-#![no_main]
+//! Python writes (`drivers/sandbox`). It starts with every held task, so it allocates nothing,
+//! has no dependencies, and does without the C library (`kernel`).
+#![cfg_attr(freestanding, no_std, no_main)]
+#![no_builtins]
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
-use std::mem::size_of;
-use std::ptr::null;
+mod kernel;
+
+use core::ffi::{CStr, c_char};
+use core::mem::MaybeUninit;
+use core::ptr::null;
+
+use kernel::call;
 
 /// As `env` and `nice` say that they failed, and not the program that they start.
-const FAILED: c_int = 125;
-const NOT_EXECUTABLE: c_int = 126;
-const NOT_FOUND: c_int = 127;
-const FILTER_INSTRUCTIONS_MAX: usize = 1024;
-const CAPABILITIES_MAX: c_ulong = 64;
+const FAILED: usize = 125;
+const NOT_EXECUTABLE: usize = 126;
+const NOT_FOUND: usize = 127;
+const VARIABLES_MAX: usize = 8192;
+const FILTER_BYTES_MAX: usize = 8192;
+const INSTRUCTION_BYTES: usize = 8;
+const CAPABILITIES_MAX: usize = 64;
 
-const O_WRONLY: c_int = 0o1;
-const O_CLOEXEC: c_int = 0o2_000_000;
-const O_PATH: c_int = 0o10_000_000;
-const ENOENT: c_int = 2;
-const PR_CAPBSET_DROP: c_int = 24;
-const PR_SET_SECCOMP: c_int = 22;
-const PR_SET_NO_NEW_PRIVS: c_int = 38;
-const SECCOMP_MODE_FILTER: c_ulong = 2;
+const HERE: usize = -100isize as usize; // AT_FDCWD
+const O_WRONLY: usize = 0o1;
+const O_CLOEXEC: usize = 0o2_000_000;
+const O_PATH: usize = 0o10_000_000;
+const ENOENT: isize = 2;
+const PR_SET_SECCOMP: usize = 22;
+const PR_CAPBSET_DROP: usize = 24;
+const PR_SET_NO_NEW_PRIVS: usize = 38;
+const SECCOMP_MODE_FILTER: usize = 2;
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
-// The same everywhere, as all calls since 2011.
-const LANDLOCK_CREATE_RULESET: c_long = 444;
-const LANDLOCK_ADD_RULE: c_long = 445;
-const LANDLOCK_RESTRICT_SELF: c_long = 446;
-const LANDLOCK_RULE_PATH_BENEATH: c_long = 1;
+const LANDLOCK_RULE_PATH_BENEATH: usize = 1;
 /// What can be allowed of a file that is no folder: execute, write, read, truncate, ioctl.
 const LANDLOCK_FILE_RIGHTS: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15;
 
@@ -59,31 +62,13 @@ struct RuleSet {
 #[repr(C, packed)]
 struct PathBeneath {
     rights: u64,
-    parent: c_int,
+    parent: i32,
 }
 
 #[repr(C)]
 struct FilterProgram {
     length: u16,
-    instructions: *const u64,
-}
-
-unsafe extern "C" {
-    fn open(path: *const c_char, flags: c_int, ...) -> c_int;
-    fn read(descriptor: c_int, into: *mut c_void, bytes: usize) -> isize;
-    fn write(descriptor: c_int, from: *const c_void, bytes: usize) -> isize;
-    fn close(descriptor: c_int) -> c_int;
-    fn putenv(variable: *const c_char) -> c_int;
-    fn setgroups(count: usize, groups: *const c_uint) -> c_int;
-    fn setresgid(real: c_uint, effective: c_uint, saved: c_uint) -> c_int;
-    fn setresuid(real: c_uint, effective: c_uint, saved: c_uint) -> c_int;
-    fn capset(header: *const u32, sets: *const u32) -> c_int;
-    fn prctl(option: c_int, ...) -> c_int;
-    fn syscall(number: c_long, ...) -> c_long;
-    fn execv(path: *const c_char, arguments: *const *const c_char) -> c_int;
-    fn perror(what: *const c_char);
-    fn __errno_location() -> *mut c_int;
-    fn _exit(status: c_int) -> !;
+    instructions: *const u8,
 }
 
 /// The words of the command line, one after another.
@@ -93,7 +78,7 @@ impl Words {
     fn next(&mut self) -> &'static CStr {
         let word = unsafe { *self.0 };
         if word.is_null() {
-            fail(c"mycel-launch: a word is missing");
+            fail("a word is missing", 0);
         }
         self.0 = unsafe { self.0.add(1) };
         unsafe { CStr::from_ptr(word) }
@@ -102,154 +87,208 @@ impl Words {
     fn number(&mut self) -> u64 {
         let mut value: u64 = 0;
         for digit in self.next().to_bytes() {
-            let Some(digit) = char::from(*digit).to_digit(10) else {
-                fail(c"mycel-launch: not a number");
-            };
-            value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+            if !digit.is_ascii_digit() {
+                fail("not a number", 0);
+            }
+            value = value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
         }
         value
     }
 }
 
+/// The variables of the program to come: ours, and those that were set.
+struct Variables {
+    pointers: [MaybeUninit<*const c_char>; VARIABLES_MAX],
+    count: usize,
+}
+
+impl Variables {
+    fn add(&mut self, variable: *const c_char) {
+        if self.count == VARIABLES_MAX {
+            fail("too many variables", 0);
+        }
+        self.pointers[self.count].write(variable);
+        self.count += 1;
+    }
+}
+
+#[cfg(not(freestanding))]
+fn main() {
+    launch(Words(&null()), &null());
+}
+
+/// `stack`: as the kernel leaves it, the count of the words first.
+#[cfg(freestanding)]
 #[unsafe(no_mangle)]
-extern "C" fn main(_count: c_int, arguments: *const *const c_char) -> c_int {
-    let mut words = Words(unsafe { arguments.add(1) });
-    let (mut rules, mut filter) = (-1, -1);
+unsafe extern "C" fn begin(stack: *const usize) -> ! {
+    unsafe {
+        let words = stack.add(1).cast::<*const c_char>();
+        launch(Words(words.add(1)), words.add(*stack + 1))
+    }
+}
+
+fn launch(mut words: Words, mut inherited: *const *const c_char) -> ! {
+    let mut variables = Variables { pointers: [MaybeUninit::uninit(); VARIABLES_MAX], count: 0 };
+    unsafe {
+        while !(*inherited).is_null() {
+            variables.add(*inherited);
+            inherited = inherited.add(1);
+        }
+    }
+    let (mut rules, mut filter) = (None, None);
     loop {
         match words.next().to_bytes() {
             b"--" => break,
-            b"join" => {
-                let joined = write_to(words.next(), c"0");
-                must(joined, c"mycel-launch: cannot join a control group");
-            }
+            b"join" => must(write_to(words.next(), c"0"), "cannot join a control group"),
             b"score" => {
                 write_to(c"/proc/self/oom_score_adj", words.next()); // best effort
             }
-            b"ids" => give_up_root(words.number(), words.number()),
-            b"landlock" => rules = open_rules(words.number(), words.number()),
+            b"ids" => give_up_root(words.number() as usize, words.number() as usize),
+            b"landlock" => rules = Some(open_rules(words.number(), words.number())),
             b"path" => allow(rules, words.number(), words.next()),
-            b"filter" => filter = words.number().cast_signed() as c_int,
-            b"close" => {
-                unsafe { close(words.number().cast_signed() as c_int) };
-            }
-            b"set" => {
-                unsafe { putenv(words.next().as_ptr()) };
-            }
-            _ => fail(c"mycel-launch: an unknown step"),
+            b"filter" => filter = Some(words.number() as usize),
+            b"close" => close(words.number() as usize),
+            b"set" => variables.add(words.next().as_ptr()),
+            _ => fail("an unknown step", 0),
         }
     }
-    if rules >= 0 {
+    variables.add(null());
+    if let Some(rules) = rules {
         enforce(rules);
     }
-    if filter >= 0 {
+    if let Some(filter) = filter {
         load(filter);
     }
-    let program = words.0;
-    unsafe {
-        execv(words.next().as_ptr(), program);
-        perror(*program);
-        _exit(if *__errno_location() == ENOENT { NOT_FOUND } else { NOT_EXECUTABLE })
+    let program = words.0 as usize;
+    let path = words.next();
+    let variables = variables.pointers.as_ptr() as usize;
+    let error = unsafe { call(kernel::EXECVE, [path.as_ptr() as usize, program, variables, 0, 0]) };
+    let code = if error == -ENOENT { NOT_FOUND } else { NOT_EXECUTABLE };
+    end(b"cannot execute ", path.to_bytes(), error, code)
+}
+
+fn fail(what: &str, error: isize) -> ! {
+    end(b"", what.as_bytes(), error, FAILED)
+}
+
+/// Says what went wrong, with the kernel's number of it.
+fn end(what: &[u8], of: &[u8], error: isize, code: usize) -> ! {
+    for text in [b"mycel-launch: ", what, of] {
+        say(text);
+    }
+    if error < 0 {
+        let number = error.unsigned_abs();
+        say(b", error ");
+        for place in [100, 10, 1] {
+            if number >= place || place == 1 {
+                say(&[b'0' + (number / place % 10) as u8]);
+            }
+        }
+    }
+    say(b"\n");
+    loop {
+        unsafe { call(kernel::EXIT, [code, 0, 0, 0, 0]) };
     }
 }
 
-fn fail(what: &CStr) -> ! {
-    unsafe {
-        perror(what.as_ptr());
-        _exit(FAILED)
-    }
+fn say(text: &[u8]) {
+    unsafe { call(kernel::WRITE, [2, text.as_ptr() as usize, text.len(), 0, 0]) };
 }
 
 /// Ends the program if what was tried has failed.
-fn must(result: impl Into<i64>, what: &CStr) {
-    if result.into() < 0 {
-        fail(what);
+fn must(result: isize, what: &str) {
+    if result < 0 {
+        fail(what, result);
     }
 }
 
-/// Negative if it failed.
-fn write_to(path: &CStr, text: &CStr) -> i64 {
+fn open(path: &CStr, flags: usize) -> isize {
+    unsafe { call(kernel::OPENAT, [HERE, path.as_ptr() as usize, flags | O_CLOEXEC, 0, 0]) }
+}
+
+fn close(descriptor: usize) {
+    unsafe { call(kernel::CLOSE, [descriptor, 0, 0, 0, 0]) };
+}
+
+fn control(option: usize, given: usize, more: usize) -> isize {
+    unsafe { call(kernel::PRCTL, [option, given, more, 0, 0]) }
+}
+
+fn write_to(path: &CStr, text: &CStr) -> isize {
+    let file = open(path, O_WRONLY);
+    if file < 0 {
+        return file;
+    }
+    let text = text.to_bytes();
+    let given = [file as usize, text.as_ptr() as usize, text.len(), 0, 0];
+    let written = unsafe { call(kernel::WRITE, given) };
+    close(file as usize);
+    written
+}
+
+fn give_up_root(user: usize, group: usize) {
+    // Beyond the last that this kernel knows it fails, and there is nothing to drop.
+    let _ = (0..CAPABILITIES_MAX).find(|one| control(PR_CAPBSET_DROP, *one, 0) < 0);
+    let header = [CAPABILITY_VERSION, 0];
+    let none = [0u32; 6];
     unsafe {
-        let file = open(path.as_ptr(), O_WRONLY | O_CLOEXEC);
-        if file < 0 {
-            return -1;
-        }
-        let written = write(file, text.as_ptr().cast(), text.to_bytes().len());
-        close(file);
-        written as i64
+        must(call(kernel::SETGROUPS, [0; 5]), "setgroups");
+        must(call(kernel::SETRESGID, [group, group, group, 0, 0]), "setresgid");
+        must(call(kernel::SETRESUID, [user, user, user, 0, 0]), "setresuid");
+        let given = [header.as_ptr() as usize, none.as_ptr() as usize, 0, 0, 0];
+        must(call(kernel::CAPSET, given), "capset");
     }
 }
 
-fn give_up_root(user: u64, group: u64) {
-    let (user, group) = (user as c_uint, group as c_uint);
-    unsafe {
-        // Beyond the last that this kernel knows it fails, and there is nothing to drop.
-        for capability in 0..CAPABILITIES_MAX {
-            if prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0 {
-                break;
-            }
-        }
-        must(setgroups(0, null()), c"mycel-launch: setgroups");
-        must(setresgid(group, group, group), c"mycel-launch: setresgid");
-        must(setresuid(user, user, user), c"mycel-launch: setresuid");
-        let none = [0u32; 6];
-        must(capset([CAPABILITY_VERSION, 0].as_ptr(), none.as_ptr()), c"mycel-launch: capset");
-    }
-}
-
-fn open_rules(files: u64, scopes: u64) -> c_int {
+fn open_rules(files: u64, scopes: u64) -> usize {
     let set = RuleSet { files, network: 0, scopes };
-    let made = unsafe { syscall(LANDLOCK_CREATE_RULESET, &raw const set, size_of::<RuleSet>(), 0) };
-    must(made, c"mycel-launch: landlock_create_ruleset");
-    made as c_int
+    let given = [&raw const set as usize, size_of::<RuleSet>(), 0, 0, 0];
+    let made = unsafe { call(kernel::LANDLOCK_CREATE_RULESET, given) };
+    must(made, "landlock_create_ruleset");
+    made as usize
 }
 
-fn allow(rules: c_int, rights: u64, path: &CStr) {
-    unsafe {
-        let file = open(path.as_ptr(), O_PATH | O_CLOEXEC);
-        if file < 0 {
-            return; // what cannot be opened is not allowed, either
-        }
-        let mut rule = PathBeneath { rights, parent: file };
-        let rule_ = &raw mut rule;
-        if add_rule(rules, rule_) < 0 {
-            // A file: folders alone can be given the rights of folders.
-            (*rule_).rights = rights & LANDLOCK_FILE_RIGHTS;
-            must(add_rule(rules, rule_), c"mycel-launch: landlock_add_rule");
-        }
-        close(file);
+fn allow(rules: Option<usize>, rights: u64, path: &CStr) {
+    let Some(rules) = rules else { fail("a rule without a rule set", 0) };
+    let file = open(path, O_PATH);
+    if file < 0 {
+        return; // what cannot be opened is not allowed, either
     }
+    if add_rule(rules, rights, file) < 0 {
+        // A file: folders alone can be given the rights of folders.
+        must(add_rule(rules, rights & LANDLOCK_FILE_RIGHTS, file), "landlock_add_rule");
+    }
+    close(file as usize);
 }
 
-unsafe fn add_rule(rules: c_int, rule: *const PathBeneath) -> c_long {
-    unsafe { syscall(LANDLOCK_ADD_RULE, rules, LANDLOCK_RULE_PATH_BENEATH, rule, 0) }
+fn add_rule(rules: usize, rights: u64, file: isize) -> isize {
+    let rule = PathBeneath { rights, parent: file as i32 };
+    let given = [rules, LANDLOCK_RULE_PATH_BENEATH, &raw const rule as usize, 0, 0];
+    unsafe { call(kernel::LANDLOCK_ADD_RULE, given) }
 }
 
-fn enforce(rules: c_int) {
+fn enforce(rules: usize) {
     keep_privileges();
-    unsafe {
-        must(syscall(LANDLOCK_RESTRICT_SELF, rules, 0), c"mycel-launch: landlock_restrict_self");
-        close(rules);
-    }
+    let enforced = unsafe { call(kernel::LANDLOCK_RESTRICT_SELF, [rules, 0, 0, 0, 0]) };
+    must(enforced, "landlock_restrict_self");
+    close(rules);
 }
 
-fn load(filter: c_int) {
-    let mut instructions = [0u64; FILTER_INSTRUCTIONS_MAX];
+fn load(filter: usize) {
+    let mut program = MaybeUninit::<[u8; FILTER_BYTES_MAX]>::uninit();
+    let place = program.as_mut_ptr() as usize;
+    let length = unsafe { call(kernel::READ, [filter, place, FILTER_BYTES_MAX, 0, 0]) };
+    must(length, "the filter cannot be read");
+    close(filter);
+    let program = FilterProgram {
+        length: (length as usize / INSTRUCTION_BYTES) as u16,
+        instructions: program.as_ptr().cast(),
+    };
     keep_privileges();
-    unsafe {
-        let room = size_of::<[u64; FILTER_INSTRUCTIONS_MAX]>();
-        let length = read(filter, instructions.as_mut_ptr().cast(), room);
-        must(length as i64, c"mycel-launch: the filter cannot be read");
-        close(filter);
-        let program = FilterProgram {
-            length: (length as usize / size_of::<u64>()) as u16,
-            instructions: instructions.as_ptr(),
-        };
-        let loaded = prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program, 0, 0);
-        must(loaded, c"mycel-launch: seccomp");
-    }
+    must(control(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program as usize), "seccomp");
 }
 
 /// From now on no program gains rights by being started: the kernel asks for it.
 fn keep_privileges() {
-    must(unsafe { prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, c"mycel-launch: no_new_privs");
+    must(control(PR_SET_NO_NEW_PRIVS, 1, 0), "no_new_privs");
 }

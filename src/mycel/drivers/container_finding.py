@@ -32,8 +32,6 @@ TRIAL_SECONDS_MAX: Final = 20.0
 REMEMBERED_SECONDS: Final = 3600.0
 """So long an engine that worked is taken to work, on the same boot of the machine."""
 _PROGRAM: Final = "mycel-launch"
-_DYNAMIC: Final = b"/ld-"
-"""Names the loader of a program that is not linked statically, which an empty folder has not."""
 
 
 class NoEngine(Exception):
@@ -89,7 +87,7 @@ def _candidates(name: EngineName, options: tuple[str, ...]) -> Iterator[Engine]:
 def _trouble(engine: Engine) -> str | None:
     """What keeps it from running containers; nothing if it runs them."""
     program = _native.launcher()
-    if engine.name == "docker" or not program or _DYNAMIC in program:
+    if engine.name == "docker" or not program:
         shown = "{{.Host}}" if engine.name == "podman" else "{{.ID}}"
         return _complaint(engine.command("info", "--format", shown))
     with tempfile.TemporaryDirectory(prefix="mycel-") as name:

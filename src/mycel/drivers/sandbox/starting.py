@@ -70,7 +70,7 @@ def stand(
     if settings.sandbox == "off":
         remarks["sandbox"] = 'switched off: [worker] sandbox = "off"'
     elif not launcher:
-        remarks["sandbox"] = "there is none but on Linux"
+        remarks["sandbox"] = "there is none but on Linux, on x86-64 and arm64"
     else:
         confine = _confined(settings, root, hidden, launcher, remarks)
     if settings.sandbox == "required" and not confine.wrap:
