@@ -6,9 +6,12 @@ use std::path::PathBuf;
 use std::process::Command;
 
 const SOURCES: &str = "../launch/src";
+/// See `native/node/src/lib.rs`: made anew for each checkout that shares a folder of builds.
+const _: Option<&str> = option_env!("MYCEL_CHECKOUT");
 
 fn main() {
     println!("cargo:rerun-if-changed={SOURCES}");
+    println!("cargo:rerun-if-env-changed=MYCEL_CHECKOUT");
     let made = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("launch");
     let system = env::var("CARGO_CFG_TARGET_OS").unwrap_or_default();
     let processor = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
