@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from mycel.cli import toml_writer
 from mycel.cli.main import COMMANDS, main
 from mycel.cli.output import duration, size
 from mycel.cli.roles import parse
+from mycel.core.events import Submit
 
 from .api_access import TOKEN
 from .api_server import Served, served
@@ -204,21 +206,48 @@ def test_run_passes_its_options_on(mycel: Terminal, server: Served) -> None:
     assert needs.gpus is not None
 
 
-def test_an_interrupted_run_cancels_its_task(home: Path, server: Served) -> None:
+def run_what_waits() -> subprocess.Popen[str]:
     # The fake runs every process at once, so this one is a function that waits.
     code = (
         "import mycel.cli.run as run; "
         "run._body = lambda options: {'python': 'waits:here'}; "
         "from mycel.cli.main import main; import sys; sys.exit(main(['run', '--', 'x']))"
     )
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-c", code], env=environment(), stderr=subprocess.PIPE, text=True
     )
+
+
+def test_an_interrupted_run_cancels_its_task(home: Path, server: Served) -> None:
+    process = run_what_waits()
     assert server.backend.waiting.wait(20), "it never came to wait"
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "is cancelled" in err
+    [job] = server.backend.jobs_by_id.values()
+    assert job.state == "cancelled"
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_id_is_known_cancels_the_task(
+    server: Served, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """The task may run before the answer to its submission is here."""
+    submit = server.backend._submit
+    started = threading.Event()
+
+    def interrupted(event: Submit) -> object:
+        assert started.wait(20)
+        process.send_signal(number)
+        return submit(event)
+
+    monkeypatch.setattr(server.backend, "_submit", interrupted)
+    process = run_what_waits()
+    started.set()
+    process.communicate(timeout=20)
+    assert process.returncode == 128 + number
     [job] = server.backend.jobs_by_id.values()
     assert job.state == "cancelled"
 

@@ -100,7 +100,7 @@ def test_what_does_not_stop_is_killed(home: Path, capsys: pytest.CaptureFixture[
     up(capsys, home, "--port", "0", "--workers", "1")
     (home / "stubborn").write_text("worker-1")
     stopped = processes.stop(Home(home), grace_seconds=0.2)
-    assert [role.name for role in stopped if role.killed] == ["worker-1"]
+    assert "worker-1" in [role.name for role in stopped if role.killed]
     assert not processes.running(Home(home))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -19,7 +21,8 @@ from .output import print_json
 
 TIMED_OUT: Final = 124
 OUR_FAULT: Final = 125
-INTERRUPTED: Final = 130
+SIGNALLED: Final = 128
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(given: list[str]) -> int:
@@ -137,19 +140,20 @@ def _run(client: Client, options: argparse.Namespace, body: dict[str, Any]) -> i
     if options.input:
         body["inputs"] = _bring(client, options.input)
     if options.detach:
-        task = client.submit(**body)
-        print_json({"id": task.id, "job_id": task.job_id}) if options.json else print(task.id)
+        sent = client.submit(**body)
+        print_json({"id": sent.id, "job_id": sent.job_id}) if options.json else print(sent.id)
         return 0
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
-    task = client.submit(**body)
+    task: Task | None = None
     try:
+        with _signals_wait():
+            task = client.submit(**body)
         if not options.json:
             Shown().show_all(client.follow_logs(task.id))
         task = client.wait(task.id)
     except KeyboardInterrupt as interrupt:
-        _cancel(client, task.id)
-        return 128 + interrupt.args[0] if interrupt.args else INTERRUPTED
+        if task is not None:
+            _cancel(client, task.id)
+        return SIGNALLED + int(interrupt.args[0])
     if options.json:
         answer = client.get(f"/api/v1/tasks/{task.id}")
         logs = client.logs(task.id)
@@ -157,6 +161,28 @@ def _run(client: Client, options: argparse.Namespace, body: dict[str, Any]) -> i
     if options.output and task.state == "succeeded":
         client.outputs(task.id, Path.cwd())
     return _exit_code(task)
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Until the task is known: it may run before its id is here, and nobody could cancel it
+    then. A second signal does not wait."""
+    came: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        if came:
+            _interrupt(number, frame)
+        came.append(number)
+
+    for number in _ENDING:
+        signal.signal(number, remember)
+    try:
+        yield
+    finally:
+        for number in _ENDING:
+            signal.signal(number, _interrupt)
+    if came:
+        _interrupt(came[0], None)
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
