@@ -157,6 +157,9 @@ class Recorder:
         assert query not in self.records, "answered twice"
         self.records[query] = record
 
+    def addresses_changed(self) -> None:
+        self._note("addresses_changed", None)
+
     def reservation(self, gateway: PeerId, held: bool, error: str) -> None:
         assert held or error
         self.reservations.append((gateway, held, error))

@@ -176,7 +176,7 @@ def test_a_new_way_to_a_node_is_told_on_the_same_stream() -> None:
     stage.until(lambda: node.joining.reservations == ["first"])
     stage.until(lambda: "peer_joined" in stage.notes)
     stage.notes.clear()
-    node.joining.reservation(PeerId("first"), held=True)
+    node.joining.addresses_changed()
     stage.until(lambda: "peer_joined" in stage.notes)
     assert len(node.streams) == 1
 

@@ -46,7 +46,8 @@ class Stage:
         self._member = Member(clock, ("scheduler",), (), _ignore, runtime, revoking)
         network = MemoryNetwork(self._world, Random(1))
         swarm = network.start(PeerId("me"), self._member, PROTOCOLS)
-        vars(swarm)["dial"] = lambda address: None  # the test says what becomes of it
+        self.dialled: list[str] = []
+        vars(swarm)["dial"] = self.dialled.append  # the test says what becomes of it
         self._member.join(swarm)
 
     def _failed(self, error: BaseException) -> None:
@@ -110,3 +111,23 @@ def test_a_refusal_at_this_machine_tells_of_who_was_here(stage: Stage) -> None:
 def test_a_gateways_refusal_tells_nothing(stage: Stage) -> None:
     stage.was_connected("/ip4/198.51.100.1/tcp/4001", relayed=False)
     assert stage.dial_fails({THROUGH: DialFailure.REFUSED}) == DialFailed(WORKER, refused=False)
+
+
+QUIC_AT_HOME = "/ip4/192.168.1.7/udp/4001/quic-v1/p2p/worker"
+
+
+def test_quic_is_dialled_once_tcp_has_not_got_through(stage: Stage) -> None:
+    silent = {AT_HOME: DialFailure.SILENT, QUIC_AT_HOME: DialFailure.SILENT}
+    assert stage.dial_fails(silent) == DialFailed(WORKER, refused=False)
+    assert stage.dialled == [AT_HOME, QUIC_AT_HOME]
+
+
+def test_quic_is_not_dialled_where_nobody_listens(stage: Stage) -> None:
+    dead = {AT_HOME: DialFailure.REFUSED, QUIC_AT_HOME: DialFailure.SILENT}
+    assert stage.dial_fails(dead) == DialFailed(WORKER, refused=True)
+    assert stage.dialled == [AT_HOME]
+
+
+def test_quic_alone_is_dialled_at_once(stage: Stage) -> None:
+    stage.dial_fails({QUIC_AT_HOME: DialFailure.SILENT, THROUGH: DialFailure.SILENT})
+    assert stage.dialled == [QUIC_AT_HOME, THROUGH]

@@ -280,6 +280,7 @@ async def test_members_meet_through_a_gateway_and_then_directly() -> None:
         hidden.reserve(gateway.addresses[0])
         await until(lambda: far.reservations)
         assert far.known_then == hidden.addresses, "whoever hands them on has the new one"
+        assert [about for about, _ in far.events].count("addresses_changed") == 1
         direct, circuit = hidden.addresses
         assert "/p2p-circuit/" in circuit
         visitor.dial(circuit)

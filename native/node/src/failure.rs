@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, io};
 
 use libp2p::{
-    TransportError,
+    Multiaddr, TransportError,
     swarm::{DialError, ListenError},
 };
 
@@ -70,6 +70,15 @@ pub fn describe(error: &DialError) -> (DialFailure, String) {
         TransportError::Other(error) => chain(error),
     });
     (kind.unwrap_or(DialFailure::Other), texts.collect::<Vec<_>>().join("; "))
+}
+
+/// Where the machine answered that nobody listens.
+pub fn refused(error: &DialError) -> Vec<Multiaddr> {
+    let DialError::Transport(tries) = error else {
+        return vec![];
+    };
+    let refused = tries.iter().filter(|(_, error)| classify(error) == DialFailure::Refused);
+    refused.map(|(address, _)| address.clone()).collect()
 }
 
 /// Why somebody who dialled us did not get in: one of a few words, to be counted.

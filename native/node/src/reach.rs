@@ -72,6 +72,19 @@ pub fn is_circuit(address: &Multiaddr) -> bool {
     address.iter().any(|part| part == Protocol::P2pCircuit)
 }
 
+/// A node listens for QUIC at the port of its TCP address.
+pub fn are_twins(tcp: &Multiaddr, quic: &Multiaddr) -> bool {
+    let port = tcp.iter().find_map(|part| match part {
+        Protocol::Tcp(port) => Some(port),
+        _ => None,
+    });
+    let theirs = quic.iter().find_map(|part| match part {
+        Protocol::Udp(port) => Some(port),
+        _ => None,
+    });
+    port.is_some() && port == theirs && ip_of(tcp).is_some_and(|ip| ip_of(quic) == Some(ip))
+}
+
 pub fn ip_of(address: &Multiaddr) -> Option<IpAddr> {
     address.iter().find_map(|part| match part {
         Protocol::Ip4(ip) => Some(ip.into()),
@@ -136,6 +149,15 @@ mod tests {
         assert!(!reach.is_reachable());
         reach.confirmed(&address("/ip4/10.0.0.5/tcp/7"));
         assert!(reach.is_reachable());
+    }
+
+    #[test]
+    fn twins_share_machine_and_port() {
+        let quic = address("/ip4/10.0.0.5/udp/7/quic-v1");
+        assert!(are_twins(&address("/ip4/10.0.0.5/tcp/7"), &quic));
+        assert!(!are_twins(&address("/ip4/10.0.0.5/tcp/8"), &quic));
+        assert!(!are_twins(&address("/ip4/10.0.0.6/tcp/7"), &quic));
+        assert!(!are_twins(&quic, &quic));
     }
 
     #[test]

@@ -20,6 +20,7 @@ from mycel.access.keys import load_key
 from mycel.access.tokens import Statement
 from mycel.core.rights import CANCEL, READ, SUBMIT, Rights
 from mycel.roles.revoking import read_records
+from mycel.swarm.twins import without_twins
 
 from . import arguments, grants
 from .errors import CommandError, UsageError
@@ -81,7 +82,7 @@ def _gateways(home: Home) -> list[str]:
             f"no gateway of {home.path} runs: start it ('mycel up'), or say where machines join "
             "with --gateway /ip4/ADDRESS/tcp/PORT/p2p/PEER"
         )
-    return state.addresses[: invites.GATEWAYS_MAX]
+    return without_twins(state.addresses)[: invites.GATEWAYS_MAX]
 
 
 # mycel token

@@ -89,6 +89,8 @@ class Discovery(_Section, frozen=True):
 class Swarm(_Section, frozen=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] = "mycel"
     listen: tuple[Multiaddr, ...] = (Multiaddr("/ip4/127.0.0.1/tcp/0"),)
+    quic: bool = True
+    """Listen for QUIC too, at the port of each TCP address."""
     bootstrap: tuple[Multiaddr, ...] = ()
     discovery: Discovery = Discovery()
     mdns: bool = False

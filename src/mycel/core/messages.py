@@ -118,10 +118,13 @@ class Register(Message, frozen=True, tag="register"):
 
 
 class Described(Message, frozen=True, tag="described"):
-    """The worker can do other things than when it registered: it serves another model."""
+    """The worker can do other things than when it registered, as it serves another model, or
+    can be dialled elsewhere."""
 
     capabilities: Capabilities
     free: Free
+    addresses: tuple[str, ...] = ()
+    """Empty: as before."""
 
 
 class Accepted(Message, frozen=True, tag="accepted"):

@@ -22,6 +22,7 @@ from mycel.discovery.peerbook import PeerBook
 from mycel.node.clock import Clock
 from mycel.swarm.errors import SwarmError
 from mycel.swarm.interface import CONTROL_PROTOCOL, Stream, Swarm
+from mycel.swarm.twins import without_twins
 from mycel.wire import codec
 
 RETRY_SECONDS_MIN: Final = 0.05
@@ -183,13 +184,15 @@ class Joining:
         if address in self._delays:
             self._dial_later(address)
 
+    def addresses_changed(self) -> None:
+        """There is another way to this node: gateways hand that on."""
+        for peer in self._connected:
+            self._say_where(peer)
+
     def reservation(self, gateway: PeerId, held: bool) -> None:
         self._reserving.discard(gateway)
         if held:
             self._reserved.add(gateway)
-            # There is one more way to this node: gateways hand that on.
-            for peer in self._connected:
-                self._say_where(peer)
         else:
             self._reserved.discard(gateway)
             # At once elsewhere; here, when it has been thought over.
@@ -200,7 +203,7 @@ class Joining:
     def _learn(self, record: PeerRecord) -> None:
         peer = PeerId(record.peer)
         if peer in self._learned or len(self._learned) < GATEWAYS_MAX:
-            self._learned[peer] = record.addresses
+            self._learned[peer] = tuple(without_twins(record.addresses))
             self._peers.add(peer)
             self._use_learned()
 
@@ -278,7 +281,7 @@ class Joining:
         begin = self._stored_tried % max(1, len(records))
         self._stored_tried += STORED_DIALLED
         for record in records[begin : begin + STORED_DIALLED]:
-            for address in record.addresses:
+            for address in without_twins(record.addresses):
                 self._dial(address)
 
     def _save(self) -> None:

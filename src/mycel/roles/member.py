@@ -21,6 +21,7 @@ from mycel.node.runtime import Runtime
 from mycel.swarm.errors import SwarmError
 from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
 from mycel.swarm.listening import IndifferentListener
+from mycel.swarm.twins import quic_twin, without_twins
 
 from .arriving import Arrival
 from .joining import Joining, host_in, peer_in
@@ -63,6 +64,8 @@ class Member(IndifferentListener):
         self._swarm: Swarm | None = None
         self._connected: dict[PeerId, frozenset[str]] = {}
         self._dialling: dict[str, PeerId] = {}
+        self._twins: dict[str, str] = {}
+        """QUIC beside the TCP address that is being dialled."""
         self._dial_once_gone: dict[PeerId, Dial] = {}
         self._to_ping: dict[PeerId, tuple[int, float, Measured]] = {}
         self._refused: set[PeerId] = set()
@@ -164,18 +167,35 @@ class Member(IndifferentListener):
 
     def dial_all(self, peer: PeerId, addresses: tuple[str, ...]) -> bool:
         """False if none of them can be dialled at all: they are what others say, and others
-        lie."""
+        lie. QUIC waits until TCP has failed at the same place."""
+        first = without_twins(addresses)
+        for address in first:
+            self._dial(peer, address)
+            quic = quic_twin(address)
+            if quic in addresses:
+                self._twins[address] = quic
+        return any(self._dialling.get(address) == peer for address in first)
+
+    def _dial(self, peer: PeerId, address: str) -> None:
         assert self._swarm is not None
-        for address in addresses:
-            if address in self._dialling:
-                continue
-            try:
-                self._swarm.dial(address)
-            except SwarmError as error:
-                self._note("cannot_dial", address=address, error=str(error))
-            else:
-                self._dialling[address] = peer
-        return any(self._dialling.get(address) == peer for address in addresses)
+        if address in self._dialling:
+            return
+        try:
+            self._swarm.dial(address)
+        except SwarmError as error:
+            self._note("cannot_dial", address=address, error=str(error))
+        else:
+            self._dialling[address] = peer
+
+    def _dialled(self, address: str, failure: DialFailure | None) -> PeerId | None:
+        """Whom it was to reach. Where TCP found nothing, neither a listener nor that there is
+        none, QUIC may."""
+        peer = self._dialling.pop(address, None)
+        quic = self._twins.pop(address, None)
+        tries = failure is not None and failure is not DialFailure.REFUSED
+        if peer is not None and quic is not None and tries and self._swarm is not None:
+            self._dial(peer, quic)
+        return peer
 
     def hang_up(self, effect: Hangup) -> None:
         self._links.hang_up(effect.peer, effect.reason)
@@ -204,6 +224,9 @@ class Member(IndifferentListener):
             self._hosts.pop(next(iter(self._hosts)))
         self._hosts[peer] = "" if relayed else host_in(address)
 
+    def addresses_changed(self) -> None:
+        self._joining.addresses_changed()
+
     def reservation(self, gateway: PeerId, held: bool, error: str) -> None:
         self._note("reservation", gateway=gateway, held=held, error=error)
         self._joining.reservation(gateway, held)
@@ -218,7 +241,7 @@ class Member(IndifferentListener):
             self.dial(waiting)
 
     def dial_succeeded(self, address: str, peer: PeerId) -> None:
-        self._dialling.pop(address, None)
+        self._dialled(address, None)
         self._refused.discard(peer)
         self._dialled_to_ping(f"/p2p/{peer}", "")
         if self.blobs is not None:
@@ -227,7 +250,7 @@ class Member(IndifferentListener):
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
         if self.arrival is not None:
             self.arrival.dial_failed(address, failure, error)
-        peer = self._dialling.pop(address, None)
+        peer = self._dialled(address, failure)
         self._joining.dial_failed(address)
         self._note("dial_failed", address=address, failure=failure.value, error=error)
         if address.startswith("/p2p/"):

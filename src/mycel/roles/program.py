@@ -32,8 +32,9 @@ from mycel.config.errors import ConfigurationError
 from mycel.config.reloading import changes
 from mycel.node.clock import LoopClock
 from mycel.store.errors import StoreError
-from mycel.swarm.errors import SwarmError
+from mycel.swarm.errors import ListenFailed, SwarmError
 from mycel.swarm.interface import SwarmListener
+from mycel.swarm.twins import port_of, quic_twin
 from mycel.telemetry.log import Log, route_logging
 from mycel.telemetry.sinks import FileSink
 
@@ -193,17 +194,34 @@ class Program:
         from mycel.swarm.libp2p import Libp2pSwarm
 
         secret = load_or_create_key(self.folder.identity_path, "this node's identity")
-        return await Libp2pSwarm.start(
+        swarm = await Libp2pSwarm.start(
             secret=secret,
             owner_public=self.owner_public,
             token=load_member_token(self.folder.member_token_path),
             swarm_name=self.configuration.swarm.name,
             listener=listener,
             protocols=PROTOCOLS,
-            listen_addresses=self.configuration.swarm.listen,
             liveness=liveness_of(self.configuration),
             settings=libp2p_settings(self.configuration, gateway),
         )
+        try:
+            for address in self.configuration.swarm.listen:
+                await self._listen(swarm, address)
+        except BaseException:
+            await swarm.stop()
+            raise
+        return swarm
+
+    async def _listen(self, swarm: Libp2pSwarm, address: str) -> None:
+        """QUIC beside TCP is an offer: a UDP port that somebody else has is no fault."""
+        port = port_of(await swarm.listen(address))
+        quic = quic_twin(address, port)
+        if quic is None or not self.configuration.swarm.quic:
+            return
+        try:
+            await swarm.listen(quic)
+        except ListenFailed as error:
+            self.log.warning("no_quic", address=quic, error=str(error))
 
     def ready(self, peer: str, addresses: list[str], api: str = "", *, metrics: str = "") -> None:
         """Tells whoever waits that this role serves."""

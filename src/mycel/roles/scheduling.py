@@ -237,9 +237,9 @@ class SchedulerNode(Member):
             # A gateway is a door to others: what was said before it nobody heard.
             self._say_where()
 
-    def reservation(self, gateway: PeerId, held: bool, error: str) -> None:
-        super().reservation(gateway, held, error)
-        if held and self.is_started:
+    def addresses_changed(self) -> None:
+        super().addresses_changed()
+        if self.is_started:
             # Whoever heard of us before may have heard of no way that it can go.
             self._say_where()
 

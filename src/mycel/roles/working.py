@@ -273,8 +273,8 @@ class WorkerNode(Member):
             self._links.hang_up(peer, "there is a direct way now")
             self._links.open(self.swarm, peer)
 
-    def reservation(self, gateway: PeerId, held: bool, error: str) -> None:
-        super().reservation(gateway, held, error)
+    def addresses_changed(self) -> None:
+        super().addresses_changed()
         if self.is_started:
             self.runtime.post(Reachable(tuple(self.swarm.addresses)))
             self._publishing.changed()
@@ -288,7 +288,7 @@ class WorkerNode(Member):
             self.arrival.dial_failed(address, failure, error)
         if address.startswith("/p2p/"):
             self._blobs_unreachable(address, error)
-        peer = self._dialling.pop(address, None) or peer_in(address)
+        peer = self._dialled(address, failure) or peer_in(address)
         self._joining.dial_failed(address)
         known = self._known.get(peer) if peer is not None else None
         if peer is None or known is None:

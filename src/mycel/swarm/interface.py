@@ -236,6 +236,10 @@ class SwarmListener(Protocol):
         """The newest that was found."""
         ...
 
+    def addresses_changed(self) -> None:
+        """This node can be dialled elsewhere than before: see `Swarm.addresses`."""
+        ...
+
     def reservation(self, gateway: PeerId, held: bool, error: str) -> None:
         """Whether others can reach this node through the gateway now: `addresses` says how
         already. Told again when there is one more way, and when it is renewed."""

@@ -382,12 +382,15 @@ class Libp2pSwarm:
 
     def _on_listening(self, number: int | None, address: str) -> None:
         address = self._named(address)
-        if address not in self._addresses:
+        is_new = address not in self._addresses
+        if is_new:
             self._addresses.append(address)
             self._addresses.sort(key=is_relayed)
         future = None if number is None else self._listens.pop(number, None)
         if future is not None and not future.done():
             future.set_result(address)
+        elif is_new:
+            self._listener.addresses_changed()
 
     def _on_listen_failed(self, number: int, in_use: bool, error: str) -> None:
         future = self._listens.pop(number, None)
@@ -398,6 +401,7 @@ class Libp2pSwarm:
         address = self._named(address)
         if address in self._addresses:
             self._addresses.remove(address)
+            self._listener.addresses_changed()
 
     def _on_connected(
         self,

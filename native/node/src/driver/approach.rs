@@ -82,8 +82,21 @@ impl Approach {
 
     /// One group failed: the next need not wait for its time. A failure that tells more about
     /// the peer itself stands: of a direct dial rather than of a relay.
-    pub fn failed(&mut self, failure: DialFailure, error: String, now: Instant) {
+    ///
+    /// Where the machine says that nobody listens on TCP, nobody does on QUIC: that would be
+    /// found out by silence alone, and who asks would learn seconds later that the peer is dead.
+    pub fn failed(
+        &mut self,
+        failure: DialFailure,
+        error: String,
+        refused: &[Multiaddr],
+        now: Instant,
+    ) {
         self.running -= 1;
+        for (_, addresses) in &mut self.waiting {
+            addresses.retain(|quic| !refused.iter().any(|tcp| reach::are_twins(tcp, quic)));
+        }
+        self.waiting.retain(|(_, addresses)| !addresses.is_empty());
         if let Some(first) = self.waiting.front_mut() {
             first.0 = now;
         }
@@ -151,8 +164,8 @@ impl Driver {
             match self.swarm.dial(dial) {
                 Ok(()) => drop(self.approaching.insert(connection, peer)),
                 Err(error) => {
-                    let (failure, error) = failure::describe(&error);
-                    approach.failed(failure, error, Instant::now());
+                    let (failure, text) = failure::describe(&error);
+                    approach.failed(failure, text, &failure::refused(&error), Instant::now());
                 }
             }
         }
@@ -178,8 +191,8 @@ impl Driver {
     pub(super) fn approach_failed(&mut self, connection: ConnectionId, error: &DialError) {
         let Some(peer) = self.approaching.remove(&connection) else { return };
         if let Some(approach) = self.approaches.get_mut(&peer) {
-            let (failure, error) = failure::describe(error);
-            approach.failed(failure, error, Instant::now());
+            let (failure, text) = failure::describe(error);
+            approach.failed(failure, text, &failure::refused(error), Instant::now());
             self.proceed(peer);
         }
     }
@@ -248,9 +261,19 @@ mod tests {
             assert!(approach.next(now).is_some());
             approach.started();
             assert_eq!(approach.end(), None);
-            approach.failed(failure, format!("{failure:?}"), now);
+            approach.failed(failure, format!("{failure:?}"), &[], now);
         }
         assert_eq!(approach.end(), Some((DialFailure::Refused, "Refused".into())));
+    }
+
+    #[test]
+    fn quic_is_not_tried_where_nobody_listens_on_tcp() {
+        let (now, all) = (Instant::now(), addresses());
+        let mut approach = Approach::new(PeerId::random(), all.clone(), now);
+        assert_eq!(approach.next(now), Some(vec![all[2].clone()]));
+        approach.started();
+        approach.failed(DialFailure::Refused, "Refused".into(), &all[2..], now);
+        assert_eq!(approach.next(now), Some(vec![all[0].clone()]), "the relay may know better");
     }
 
     #[test]

@@ -4,7 +4,9 @@ use libp2p::{
     Multiaddr, PeerId, autonat,
     core::Endpoint,
     gossipsub::{self, MessageAcceptance},
-    identify, kad, mdns, ping,
+    identify, kad, mdns,
+    multiaddr::Protocol,
+    ping,
     swarm::{ConnectionId, DialError, NetworkBehaviour, SwarmEvent},
 };
 
@@ -16,6 +18,7 @@ use crate::{
     failure::{self, chain},
     gossip::Fault,
     peers::Path,
+    reach,
     streams::behaviour::StreamEvent,
 };
 
@@ -91,10 +94,17 @@ impl Driver {
             SwarmEvent::ExternalAddrConfirmed { address } => {
                 self.reach.confirmed(&address);
                 self.reach_changed();
+                if !reach::is_circuit(&address) {
+                    let address = without_peer(address);
+                    self.queue.push(Event::Listening { listen: None, address });
+                }
             }
             SwarmEvent::ExternalAddrExpired { address } => {
                 self.reach.expired(&address);
                 self.reach_changed();
+                if !self.swarm.listeners().any(|own| *own == address) {
+                    self.queue.push(Event::NotListening { address: without_peer(address) });
+                }
             }
             SwarmEvent::NewExternalAddrOfPeer { peer_id, address } => {
                 self.addresses.add(peer_id, address);
@@ -166,14 +176,17 @@ impl Driver {
         const LONGEST_SOFTWARE: usize = 64;
         let software = info.agent_version.chars().take(LONGEST_SOFTWARE).collect();
         self.facts.change(&peer, |facts| facts.software = software);
-        let addresses = info.listen_addrs.into_iter().take(self.settings.max_addresses_per_peer);
+        let mut addresses = info.listen_addrs;
+        addresses.truncate(self.settings.max_addresses_per_peer);
         self.reach.observed(&info.observed_addr);
         self.reach_changed();
         let in_dht = info.protocols.contains(&dht::PROTOCOL);
-        for address in addresses {
+        for address in &addresses {
             self.addresses.add(peer, address.clone());
-            if in_dht {
-                self.swarm.behaviour_mut().kademlia.add_address(&peer, address);
+            // Kademlia dials all that it knows at once: to race two transports for each
+            // question would cost two handshakes.
+            if in_dht && !addresses.iter().any(|tcp| reach::are_twins(tcp, address)) {
+                self.swarm.behaviour_mut().kademlia.add_address(&peer, address.clone());
             }
         }
     }
@@ -311,4 +324,12 @@ impl Driver {
             self.addresses.add(peer, address);
         }
     }
+}
+
+/// As the node's own addresses are told: where, not who.
+fn without_peer(mut address: Multiaddr) -> String {
+    if let Some(Protocol::P2p(_)) = address.iter().last() {
+        address.pop();
+    }
+    address.to_string()
 }

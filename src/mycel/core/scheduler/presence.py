@@ -96,10 +96,14 @@ class Presence:
         worker.facts["capabilities"] = worker.facts["load"] = ("registered", now)
 
     def described(self, worker: Worker, message: Described, arrived_at: float, now: float) -> None:
-        """It can do other things than before."""
+        """It can do other things than before, or can be dialled elsewhere."""
+        worker.addresses = message.addresses or worker.addresses
+        has_changed = worker.capabilities != message.capabilities
         worker.capabilities = message.capabilities
         worker.free = message.free
         worker.facts["capabilities"] = worker.facts["load"] = ("registered", now)
+        if not has_changed:
+            return
         self._roster.described(worker, now)
         self._leasing.news(worker)
         models = ", ".join(message.capabilities.models)

@@ -157,7 +157,9 @@ class WorkerMachine:
                 record.outcomes[outcome.attempt] = Unacknowledged(outcome, now, spooled=True)
 
     def _reachable(self, event: events.Reachable, now: float) -> None:
-        self.addresses = event.addresses
+        if event.addresses != self.addresses:
+            self.addresses = event.addresses
+            self._tell_description()
 
     def _serving(self, event: events.Serving, now: float) -> None:
         """Leases for a model that is gone end; what still runs under them finds out itself."""
@@ -171,12 +173,16 @@ class WorkerMachine:
             model = grant.shape.model
             if grant.is_open and grant.shape.driver == "model" and model not in answering:
                 self._granted.end(grant, GrantStep.EXPIRE, f"{model} is not served any more")
+        self._tell_description()
+        self.granting.changed = True
+
+    def _tell_description(self) -> None:
         free = self.ledger.free
+        described = messages.Described(self.capabilities, free, self.addresses)
         for record in self.schedulers.values():
             if record.is_up:
                 record.told = free
-                self.send(record.peer, messages.Described(capabilities, free))
-        self.granting.changed = True
+                self.send(record.peer, described)
 
     def _usage_changed(self, event: events.UsageChanged, now: float) -> None:
         self.usage = event.usage
