@@ -18,12 +18,21 @@ def noise(random: Random) -> bytes:
 
 
 def flipped(random: Random, valid: bytes, first: int = 0) -> bytes:
-    """With one bit that is another. Not the one place in a token where that says the same: a
-    key's algorithm is 0, and what has no such field has that algorithm too."""
+    """With one bit that is another, and says something else by that."""
     while True:
         at = random.randrange(first, len(valid))
-        if valid[at - 2 : at + 2] != ALGORITHM:
-            return valid[:at] + bytes([valid[at] ^ 1 << random.randrange(8)]) + valid[at + 1 :]
+        if not says_the_same(valid, at):
+            return with_bit(valid, at, random.randrange(8))
+
+
+def says_the_same(token: bytes, at: int) -> bool:
+    """Whether this is the place in a token where another byte may change nothing: a key's
+    algorithm is 0, and what has no such field has that algorithm too."""
+    return token[max(0, at - 2) : at + 2] == ALGORITHM
+
+
+def with_bit(valid: bytes, at: int, bit: int) -> bytes:
+    return valid[:at] + bytes([valid[at] ^ 1 << bit]) + valid[at + 1 :]
 
 
 def broken_frames(random: Random, valid: bytes, frame_bytes_max: int) -> Iterator[bytes]:

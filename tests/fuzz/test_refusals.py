@@ -6,7 +6,11 @@ import time
 
 import pytest
 
-from .credentials import HELLO_PROTOCOL, HELLO_VERSION, SWARM_NAME, hello_block, somebody
+from mycel.access.tokens import inspect
+from mycel.swarm.errors import InvalidToken
+
+from .credentials import HELLO_PROTOCOL, HELLO_VERSION, SWARM_NAME, Owner, hello_block, somebody
+from .payloads import says_the_same, with_bit
 from .siege import READ_MILLISECONDS, Siege
 
 HOURS_MS = 3 * 3600 * 1000
@@ -46,3 +50,17 @@ async def test_a_refusal_says_why_and_is_counted(
     await besieged.speaker.leave(link)
     assert await besieged.is_admitted()
     assert (await besieged.report())["figures"]["refusals"] == {kind: 1}
+
+
+def test_a_token_with_another_bit_is_refused_or_grants_exactly_the_same() -> None:
+    owner, peer = Owner(), somebody().peer
+    token = owner.token(peer)
+    granted = inspect(owner.public, token, peer)
+    for at in range(len(token)):
+        for bit in range(8):
+            try:
+                found = inspect(owner.public, with_bit(token, at, bit), peer)
+            except InvalidToken:
+                continue
+            assert says_the_same(token, at), f"bit {bit} of byte {at} is not signed"
+            assert found == granted, "rights, and the ids by which they are revoked"
