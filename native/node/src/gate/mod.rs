@@ -4,46 +4,26 @@
 //! a connection after encryption and multiplexing, and hands it on only when each end
 //! has accepted the other's token on one substream. The swarm never hears of a
 //! connection that fails here: no behaviour, no handler, no identify.
-//!
-//! ```text
-//! dialer                                    listener
-//!   [version][length][hello]     ───────▶   judge
-//!   judge                        ◀───────   [version][verdict][length][hello | reason]
-//!   [verdict][length][reason]    ───────▶   hand the connection on
-//!   hand the connection on
-//! ```
-//!
-//! The frame around the hello never changes, so that every version can say that it does not
-//! speak another one.
-//!
-//! A muxer moves bytes only while somebody polls it, so whatever uses the substream runs
-//! inside [`drive`], which polls the muxer in the same task.
+
+mod exchange;
 
 use std::{
     collections::{HashMap, VecDeque},
-    future::{Future, poll_fn},
     io,
-    pin::pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    task::Poll,
     time::{Duration, Instant},
 };
 
-use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use libp2p::{
     PeerId,
-    core::{
-        ConnectedPoint, Endpoint,
-        muxing::{StreamMuxerBox, StreamMuxerExt, SubstreamBox},
-        upgrade::Version,
-    },
+    core::{ConnectedPoint, Endpoint, muxing::StreamMuxerBox},
     identity::{Keypair, PublicKey},
 };
-use multistream_select::{dialer_select_proto, listener_select_proto};
 
+pub use self::exchange::{HELLO_PROTOCOL, HELLO_VERSION, MAX_BLOCK_BYTES};
 use crate::{
     clock,
     failure::{Refusal, refusal},
@@ -53,20 +33,11 @@ use crate::{
     revocation::{self, Id, Revocations},
 };
 
-pub const HELLO_PROTOCOL: &str = "/mycel/hello/1";
-pub const HELLO_VERSION: u8 = 1;
-pub const MAX_BLOCK_BYTES: usize = 16 * 1024;
-
-/// How long a refusal may take to reach the other end before the connection drops.
-const LINGER: Duration = Duration::from_millis(500);
 /// A member that has passed the gate is known for this long before its connection must
 /// stand, else the sweep forgets it.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(30);
 
-const ADMITTED: u8 = 0;
-const REFUSED: u8 = 1;
-
-/// A peer's earlier processes that are remembered; see [`Admitted::retired`].
+/// A peer's earlier processes that are remembered; see [`Member::retired`].
 const RETIRED_MAX: usize = 4;
 
 /// What a gate is made of.
@@ -213,75 +184,6 @@ impl Gate {
         Ok((peer, muxer))
     }
 
-    async fn hello_as_dialer(
-        &self,
-        peer: PeerId,
-        mut muxer: StreamMuxerBox,
-    ) -> io::Result<StreamMuxerBox> {
-        let substream = poll_fn(|cx| muxer.poll_outbound_unpin(cx)).await?;
-        let talk = async {
-            let (_, mut io) =
-                dialer_select_proto(substream, [HELLO_PROTOCOL], Version::V1Lazy).await?;
-            write_block(&mut io, &[HELLO_VERSION], &self.own_hello()).await?;
-            let [version, verdict] = read_bytes(&mut io).await?;
-            let answer = read_block(&mut io).await?;
-            if verdict != ADMITTED {
-                return Err(refused_by_peer(&answer));
-            }
-            let judged = self.judge(peer, version, &answer);
-            write_verdict(&mut io, &judged).await?;
-            io.close().await?;
-            if judged.is_err() {
-                let _ = tokio::time::timeout(LINGER, io.read(&mut [0])).await;
-            }
-            judged.map_err(io::Error::from)
-        };
-        // The listener's own streams may come before its swarm's answer is read here.
-        drive(&mut muxer, EarlyStreams::Keep, talk).await?;
-        Ok(muxer)
-    }
-
-    async fn hello_as_listener(
-        &self,
-        peer: PeerId,
-        mut muxer: StreamMuxerBox,
-    ) -> io::Result<StreamMuxerBox> {
-        let substream: SubstreamBox = poll_fn(|cx| muxer.poll_inbound_unpin(cx)).await?;
-        let listen = async {
-            let (_, mut io) = listener_select_proto(substream, [HELLO_PROTOCOL]).await?;
-            let [version] = read_bytes(&mut io).await?;
-            let hello = read_block(&mut io).await?;
-            Ok((io, self.judge(peer, version, &hello)))
-        };
-        // An honest dialer cannot have opened a second stream yet; this also bounds what
-        // a stranger can make us hold to one stream's window.
-        let (mut io, judged) = drive(&mut muxer, EarlyStreams::Refuse, listen).await?;
-        let answer = async {
-            match &judged {
-                Ok(()) => {
-                    let head = [HELLO_VERSION, ADMITTED];
-                    write_block(&mut io, &head, &self.own_hello()).await?;
-                }
-                Err(refusal) => {
-                    let head = [HELLO_VERSION, REFUSED];
-                    write_block(&mut io, &head, refusal.text.as_bytes()).await?;
-                    io.close().await?;
-                    let _ = tokio::time::timeout(LINGER, io.read(&mut [0])).await;
-                    return Ok(());
-                }
-            }
-            let [verdict] = read_bytes(&mut io).await?;
-            let reason = read_block(&mut io).await?;
-            if verdict != ADMITTED {
-                return Err(refused_by_peer(&reason));
-            }
-            io.close().await
-        };
-        drive(&mut muxer, EarlyStreams::Keep, answer).await?;
-        judged?;
-        Ok(muxer)
-    }
-
     fn own_hello(&self) -> Vec<u8> {
         Hello {
             token: self.entrance.token.clone(),
@@ -374,97 +276,4 @@ impl Gate {
         members.insert(peer, Member { admission, admitted_at: Instant::now(), retired });
         Ok(())
     }
-}
-
-#[derive(Clone, Copy)]
-enum EarlyStreams {
-    /// They wait inside the muxer until the swarm takes them.
-    Keep,
-    Refuse,
-}
-
-/// Runs `talk` to its end while it keeps the muxer moving in the same task.
-async fn drive<T>(
-    muxer: &mut StreamMuxerBox,
-    early: EarlyStreams,
-    talk: impl Future<Output = io::Result<T>>,
-) -> io::Result<T> {
-    let mut talk = pin!(talk);
-    poll_fn(|cx| {
-        if let Poll::Ready(done) = talk.as_mut().poll(cx) {
-            return Poll::Ready(done);
-        }
-        let failure = match early {
-            EarlyStreams::Refuse => match muxer.poll_inbound_unpin(cx) {
-                Poll::Ready(Ok(_)) => {
-                    refusal("early", "a stream was opened before admission").into()
-                }
-                Poll::Ready(Err(error)) => error,
-                Poll::Pending => return Poll::Pending,
-            },
-            EarlyStreams::Keep => loop {
-                match muxer.poll_unpin(cx) {
-                    Poll::Ready(Ok(_address_change)) => {}
-                    Poll::Ready(Err(error)) => break error,
-                    Poll::Pending => return Poll::Pending,
-                }
-            },
-        };
-        // The reason for a refusal may have come together with the connection's end.
-        match talk.as_mut().poll(cx) {
-            Poll::Ready(done) => Poll::Ready(done),
-            Poll::Pending => Poll::Ready(Err(failure)),
-        }
-    })
-    .await
-}
-
-fn refused_by_peer(reason: &[u8]) -> io::Error {
-    const LONGEST: usize = 200;
-    let reason: String = String::from_utf8_lossy(reason).chars().take(LONGEST).collect();
-    refusal("by_peer", format!("refused by the peer: {reason}")).into()
-}
-
-async fn write_verdict(
-    io: &mut (impl AsyncWrite + Unpin),
-    judged: &Result<(), Refusal>,
-) -> io::Result<()> {
-    match judged {
-        Ok(()) => write_block(io, &[ADMITTED], &[]).await,
-        Err(refusal) => write_block(io, &[REFUSED], refusal.text.as_bytes()).await,
-    }
-}
-
-async fn write_block(
-    io: &mut (impl AsyncWrite + Unpin),
-    head: &[u8],
-    block: &[u8],
-) -> io::Result<()> {
-    if block.len() > MAX_BLOCK_BYTES {
-        return Err(refusal("malformed", "our own hello block is too long").into());
-    }
-    // One write: each would become a packet of its own.
-    let mut message = head.to_vec();
-    message.extend_from_slice(&(block.len() as u16).to_be_bytes());
-    message.extend_from_slice(block);
-    io.write_all(&message).await?;
-    io.flush().await
-}
-
-async fn read_bytes<const COUNT: usize>(
-    io: &mut (impl AsyncRead + Unpin),
-) -> io::Result<[u8; COUNT]> {
-    let mut bytes = [0; COUNT];
-    io.read_exact(&mut bytes).await?;
-    Ok(bytes)
-}
-
-async fn read_block(io: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
-    let length = usize::from(u16::from_be_bytes(read_bytes(io).await?));
-    if length > MAX_BLOCK_BYTES {
-        return Err(refusal("malformed", "the hello block is too long").into());
-    }
-    let mut block = vec![0; length];
-    io.read_exact(&mut block).await?;
-    Ok(block)
 }
