@@ -128,6 +128,12 @@ def test_quic_is_not_dialled_where_nobody_listens(stage: Stage) -> None:
     assert stage.dialled == [AT_HOME]
 
 
+def test_one_way_through_a_gateway_is_enough(stage: Stage) -> None:
+    other = THROUGH.replace("/tcp/4001", "/udp/4001/quic-v1")
+    stage.dial_fails({THROUGH: DialFailure.REFUSED, other: DialFailure.REFUSED})
+    assert stage.dialled == [THROUGH]
+
+
 def test_quic_alone_is_dialled_at_once(stage: Stage) -> None:
     stage.dial_fails({QUIC_AT_HOME: DialFailure.SILENT, THROUGH: DialFailure.SILENT})
     assert stage.dialled == [QUIC_AT_HOME, THROUGH]

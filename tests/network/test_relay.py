@@ -3,6 +3,7 @@ directly."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -119,3 +120,28 @@ def _open(host: Host, bootstrap: list[str]) -> Running:
 
 def _reservations(scheduler: Scheduler) -> int:
     return len(scheduler.shows("swarm", "status")["reservations"])
+
+
+def test_a_way_to_a_worker_that_comes_later_is_told_over_the_link(internet: Internet) -> None:
+    first, second = internet.open_host("gate1", 11), internet.open_host("gate2", 12)
+    doors = [_open(first, []), _open(second, [])]
+    bootstrap = [door.addresses[0] for door in doors]
+    doors[1].kill()
+    office = internet.lan("office", 1, [first, second])
+    scheduler = office.host.serve(bootstrap)
+    plant = internet.lan("plant", 2, [first, second])
+    worker = plant.host.start("worker", "far", bootstrap=bootstrap)
+    eventually(lambda: scheduler.healthy() == {"far"}, "the worker is there", SECONDS)
+
+    def ways() -> set[str]:
+        """Gateways through which the scheduler would dial the worker."""
+        [view] = scheduler.shows("workers")["items"]
+        return set(re.findall(r"/p2p/(\w+)/p2p-circuit", " ".join(view["addresses"])))
+
+    gateways = [address.rpartition("/")[2] for address in bootstrap]
+    eventually(lambda: ways() == {gateways[0]}, "the one gateway that lives", SECONDS)
+    registered = len(scheduler.running.notes("worker_registered"))
+    doors[1] = _open(second, bootstrap)
+    eventually(lambda: ways() == set(gateways), "the other one too", SECONDS)
+    assert len(scheduler.running.notes("worker_registered")) == registered, "its link stood"
+    assert worker.process.poll() is None

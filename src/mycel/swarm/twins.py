@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-_TCP: Final = re.compile(r"^(/ip[46]/[^/]+)/tcp/(\d+)(/p2p/[^/]+)?$")
+_TCP: Final = re.compile(r"^(/ip[46]/[^/]+)/tcp/(\d+)(/p2p/.+)?$")
 
 
 def quic_twin(tcp_address: str, port: int | None = None) -> str | None:
-    """The QUIC address beside a TCP address, at its port or another; none beside others."""
+    """The QUIC address beside a TCP address, at its port or another; none beside others. Of a
+    way through a gateway: the gateway's."""
     parts = _TCP.match(tcp_address)
     if parts is None:
         return None
