@@ -17,7 +17,7 @@ environment. Two threads share the work:
   that is busy with one batch. It hands it back with the first batch after that one.
 * A call is claimed by taking its attempt out of `waiting`, which only one thread can do: the
   main thread to run it, who reads to withdraw it or to give it back.
-* Results wait to be sent together, but not long: see `_Results`. They wait in memory that
+* Results wait to be sent together, but not long: see `Results`. They wait in memory that
   the worker can read after a crash, beside the attempt that runs; so a crash costs exactly
   the task that crashed, not those that ended just before it.
 * The worker is trusted, so its frames are marshal, the cheapest to read. What the interpreter
@@ -51,13 +51,10 @@ from .interpreter_calls import BadFunction, WorkingFolder, describe, resolve
 from .interpreter_output import CapturedOutput
 from .interpreter_records import (
     DOOMED,
-    FRAME,
     LENGTH_BYTES,
     MEMORY_BYTES,
     NO_EXIT_CODE,
     RESULT,
-    RESULTS,
-    RESULTS_OFFSET,
     RETURNED,
     RUN_BATCH,
     STARTED,
@@ -68,6 +65,7 @@ from .interpreter_records import (
     WRITTEN,
     clock,
 )
+from .interpreter_results import Results
 from .live_output import LIVE_SECONDS
 
 TYPE_CHECKING = False
@@ -93,59 +91,6 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
-class _Results:
-    """Sends results in batches. One waits at most until
-
-    * the batch is through, 2 ms have passed since the last flush, or 64 KiB are full (the
-      main thread, between two calls), or
-    * the next call has run for `long_seconds` (the watcher).
-    """
-
-    def __init__(self, socket: int, memory: mmap.mmap) -> None:
-        self._socket = socket
-        self._memory = memory
-        self._lock = _thread.allocate_lock()
-        self._used = 0
-        self.flushed_at = 0.0
-
-    def add(self, record: bytes) -> None:
-        with self._lock:
-            end = RESULTS_OFFSET + self._used + len(record)
-            if end > MEMORY_BYTES:
-                self._flush()
-                if len(record) > MEMORY_BYTES - RESULTS_OFFSET:
-                    self._write(RESULTS, record)
-                    return
-                end = RESULTS_OFFSET + len(record)
-            self._memory[end - len(record) : end] = record
-            self._used += len(record)
-            self._memory[4:8] = self._used.to_bytes(4, "little")
-
-    def flush(self, now: float) -> None:
-        self.flushed_at = now
-        with self._lock:
-            self._flush()
-
-    def send(self, kind: int, payload: bytes) -> None:
-        """Never overtakes a result."""
-        with self._lock:
-            self._flush()
-            self._write(kind, payload)
-
-    def _flush(self) -> None:
-        if self._used:
-            end = RESULTS_OFFSET + self._used
-            self._write(RESULTS, self._memory[RESULTS_OFFSET:end])
-            self._used = 0
-            self._memory[4:8] = b"\0\0\0\0"
-
-    def _write(self, kind: int, payload: bytes) -> None:
-        data = FRAME.pack(len(payload), kind) + payload
-        sent = os.write(self._socket, data)
-        while sent < len(data):
-            sent += os.write(self._socket, memoryview(data)[sent:])
-
-
 class Interpreter:
     def __init__(
         self, socket: int, memory: int, folder: str, output_max: int, value_max: int, long: float
@@ -153,7 +98,7 @@ class Interpreter:
         self._socket = socket
         self._memory = mmap.mmap(memory, MEMORY_BYTES)
         os.close(memory)
-        self._results = _Results(socket, self._memory)
+        self._results = Results(socket, self._memory)
         self._folder = WorkingFolder(folder)
         self._value_max = value_max
         self._long_seconds = long

@@ -127,31 +127,26 @@ def _confined(
         filter=filter_program() or b"",
         visible=(*SYSTEM, *SYSTEM_LINKS, *(f"/etc/{name}" for name in ETC), *readable),
     )
+    candidates: list[tuple[str, Confine]] = []
     try:
         wrapped = _wrapped(bare, settings, hidden, root / ETC_FOLDER, readable)
-        rules = landlock.rules(kernel, readable, wrapped=True)
-        if rules is not None:
-            both = msgspec.structs.replace(wrapped, rules=rules)
-            try:
-                _try(both, root)
-            except NoSandbox as error:
-                remarks["landlock"] = str(error)
-            else:
-                return both
-        _try(wrapped, root)
     except NoSandbox as error:
         remarks["sandbox"] = str(error)
     else:
-        return wrapped
-    rules = landlock.rules(kernel, readable, wrapped=False)
-    if rules is not None:
-        alone = msgspec.structs.replace(bare, rules=rules)
+        if kernel:
+            rules = landlock.rules(kernel, readable, wrapped=True)
+            candidates.append(("landlock", msgspec.structs.replace(wrapped, rules=rules)))
+        candidates.append(("sandbox", wrapped))
+    if kernel:
+        rules = landlock.rules(kernel, readable, wrapped=False)
+        candidates.append(("landlock", msgspec.structs.replace(bare, rules=rules)))
+    for wall, confine in candidates:
         try:
-            _try(alone, root)
+            _try(confine, root)
         except NoSandbox as error:
-            remarks["landlock"] = str(error)
+            remarks[wall] = str(error)
         else:
-            return alone
+            return confine
     return Confine(launcher=launcher)
 
 
