@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="OPTION",
-        help="of podman or docker, such as --engine-option=--runtime=runc",
+        help="of podman or docker, such as --engine-option=--root=DIR",
     )
     return parser
 
