@@ -1,17 +1,18 @@
-//! Compiles the small program of `native/launch` and lets the extension carry it: so it travels
-//! in every wheel, and a worker needs nothing beside its package. Empty where it is not made for.
+//! Compiles the small program in `launch` and lets the extension carry it: so it travels in every
+//! wheel, and a worker needs nothing beside its package. Empty where it is not made for.
 
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-const SOURCES: &str = "../launch/src";
+const SOURCES: &str = "launch";
 /// See `native/node/src/lib.rs`: made anew for each checkout that shares a folder of builds.
 const _: Option<&str> = option_env!("MYCEL_CHECKOUT");
 
 fn main() {
     println!("cargo:rerun-if-changed={SOURCES}");
     println!("cargo:rerun-if-env-changed=MYCEL_CHECKOUT");
+    println!("cargo:rustc-check-cfg=cfg(freestanding)");
     let made = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("launch");
     let system = env::var("CARGO_CFG_TARGET_OS").unwrap_or_default();
     let processor = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();

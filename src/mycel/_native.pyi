@@ -12,8 +12,8 @@ def identity(secret: bytes) -> tuple[bytes, PeerId]:
     """
 
 def launcher() -> bytes:
-    """The program that stands between the spawn helper and a task (`native/launch`); empty where
-    there is none. `mycel.drivers.sandbox.launcher` says what it is told."""
+    """The program that stands between the spawn helper and a task (`native/python/launch`); empty
+    where there is none. `mycel.drivers.sandbox.launching` writes what it is told."""
 
 Statement = dict[str, str | int | list[str] | dict[str, int] | None]
 """What a block of a token says: user, roles, actions, priority_max, caps (in thousandths),

@@ -34,7 +34,7 @@ fn runtime() -> std::io::Result<&'static Runtime> {
     Ok(RUNTIME.get_or_init(|| started))
 }
 
-/// The program of `native/launch`, compiled for this machine; empty where there is none.
+/// The program in `launch`, compiled for this machine; empty where there is none.
 #[pyfunction]
 fn launcher() -> &'static [u8] {
     include_bytes!(concat!(env!("OUT_DIR"), "/launch"))

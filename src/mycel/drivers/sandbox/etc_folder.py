@@ -7,7 +7,6 @@ may read is copied.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from pathlib import Path
 from typing import Final
@@ -34,7 +33,7 @@ def make_etc_folder(folder: Path, source: Path = Path("/etc")) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    with contextlib.suppress(OSError):  # what cannot be read, or has just gone, is left out
+    try:
         if source.is_symlink():
             target.symlink_to(source.readlink())
         elif not source.stat().st_mode & READABLE_BY_ALL:
@@ -47,3 +46,6 @@ def _copy(source: Path, target: Path) -> None:
         elif source.is_file():
             shutil.copyfile(source, target)
             target.chmod(0o755 if source.stat().st_mode & 0o111 else 0o644)
+    except OSError:  # what cannot be read, or has just gone, is left out, and not cut short
+        if target.is_file():
+            target.unlink()

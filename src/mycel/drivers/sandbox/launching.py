@@ -7,10 +7,10 @@
        └▶ launcher ─ gives up root, Landlock, seccomp ─▶ command
 
 Each stage is there only where it is needed; without bubblewrap one launcher does it all. The
-launcher (`native/launch`) does as it is told by its words, and is found open under a number, so
-that it need not be seen by tasks. None of the stages sees what a task says of the dynamic
-loader or the C library: where a task's folder is ready before it starts, a library in it would
-otherwise run in bubblewrap, outside of any sandbox. Such variables are set last of all.
+launcher (`native/python/launch`) does as it is told by its words, and is found open under a
+number, so that it need not be seen by tasks. None of the stages sees what a task says of the
+dynamic loader or the C library: where a task's folder is ready before it starts, a library in it
+would otherwise run in bubblewrap, outside of any sandbox. Such variables are set last of all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-//! A small program that the spawn helper puts before a task's own, once outside of the sandbox
+//! The launcher: a small program that the spawn helper puts before a task's own, once outside of the sandbox
 //! and once in it: it takes a few steps and becomes the task.
 //!
 //! ```text
