@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
 import time
 from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mycel.access import invites, tokens
-from mycel.access.errors import InviteMistyped, InviteUnusable, SecretExists
+from mycel.access.blocks import revocation_ids
+from mycel.access.errors import InviteMistyped, InviteUnusable, SecretExists, TokenMistyped
 from mycel.access.founding import Founder, found, owner_public_of
 from mycel.access.home import Home, RoleFolder, read_state
 from mycel.access.invites import Invite, Joined
@@ -107,3 +111,40 @@ def test_one_home_has_one_owner(tmp_path: Path, founder: Founder) -> None:
     stranger = found(Home(tmp_path / "stranger"), "test")
     with pytest.raises(SecretExists, match="two homes"):
         invites.redeem(an_invite(stranger), home, folder, "worker")
+
+
+# The ids of blocks
+
+
+def test_the_ids_of_blocks_are_those_that_the_extension_tells(founder: Founder) -> None:
+    token = tokens.issue(founder.secret, "test", Statement(user="alice", actions=("read",)))
+    for _ in range(3):
+        told = tokens.inspect(founder.public, token).revocation_ids
+        assert tuple(revocation_ids(token)) == told
+        token = tokens.narrow(founder.public, token, Statement(expires_at=time.time() + 60))
+
+
+def test_a_delegation_has_the_id_that_ends_all_that_is_given_on(founder: Founder) -> None:
+    secret = bytes(range(32))
+    key = tokens.native().identity(secret)[0]
+    delegation = tokens.delegate(founder.secret, "test", key, Statement(roles=("worker",)))
+    grant = Statement(roles=("worker",))
+    made = tokens.issue_delegated(secret, founder.public, delegation, grant)
+    [id_of_delegation] = revocation_ids(delegation)
+    assert tokens.inspect(founder.public, made).revocation_ids[0] == id_of_delegation
+
+
+@given(st.binary(max_size=200))
+def test_what_is_no_token_has_no_ids(data: bytes) -> None:
+    with contextlib.suppress(TokenMistyped):
+        assert all(len(one) == 32 for one in revocation_ids(data))
+
+
+def test_every_cut_of_a_token_is_told(founder: Founder) -> None:
+    token = tokens.issue(founder.secret, "test", Statement(user="alice"))
+    whole = revocation_ids(token)
+    for length in range(len(token)):
+        try:
+            assert revocation_ids(token[:length]) == whole, "only the proof may be missing"
+        except TokenMistyped:
+            continue

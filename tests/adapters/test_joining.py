@@ -12,7 +12,7 @@ from mycel.core.identifiers import PeerId
 from mycel.core.messages import PeerRecord
 from mycel.discovery.peerbook import PEERS_MAX, PeerBook
 from mycel.roles.gating import GatewayNode
-from mycel.roles.joining import Joining, peer_in
+from mycel.roles.joining import ASK_FOR_MORE_SECONDS, Joining, peer_in
 from mycel.roles.protocols import PROTOCOLS
 from mycel.roles.services import UnknownService, load_services
 from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
@@ -175,10 +175,31 @@ def test_a_new_way_to_a_node_is_told_on_the_same_stream() -> None:
     node = stage.newcomer("node", "first")
     stage.until(lambda: node.joining.reservations == ["first"])
     stage.until(lambda: "peer_joined" in stage.notes)
-    stage.notes.clear()
+    answers = len(node.found)
     node.joining.addresses_changed()
-    stage.until(lambda: "peer_joined" in stage.notes)
+    stage.until(lambda: len(node.found) > answers)
     assert len(node.streams) == 1
+    assert stage.notes.count("peer_joined") == 1, "it has not joined again"
+
+
+def test_a_gateway_says_where_it_listens_itself() -> None:
+    stage = Stage()
+    stage.gateway("first")
+    book = PeerBook()
+    node = stage.newcomer("node", "first", book=book)
+    stage.until(lambda: bool(node.found))
+    [record] = book.records()
+    assert record.peer == "first"
+    assert record.addresses == (stage.address("first"),)
+
+
+def test_a_gateway_that_comes_later_is_asked_for() -> None:
+    stage = Stage()
+    stage.gateway("first")
+    node = stage.newcomer("node", "first")
+    stage.world.run_until(stage.world.now() + 30.0)
+    stage.gateway("second", "first")
+    stage.until(lambda: set(node.joining.gateways) == {"first", "second"}, 2 * ASK_FOR_MORE_SECONDS)
 
 
 def test_a_configured_gateway_that_is_late_is_used_when_it_comes() -> None:

@@ -54,8 +54,8 @@ def founder_of(home: Home, swarm: str) -> Founder:
         secret = load_key(home.owner_key_path, "the owner's key")
     except SecretMissing:
         raise NotFounder(
-            f"{home.path} has no owner.key: run this where the swarm was founded ('mycel up'), or "
-            "narrow a token that you have"
+            f"{home.path} has no owner.key: run this where the swarm was founded ('mycel up'), "
+            "sign by a delegation (--delegation, --key), or narrow a token that you have"
         ) from None
     return _founder(home, secret, swarm)
 

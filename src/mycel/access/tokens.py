@@ -17,7 +17,7 @@ import msgspec
 from mycel.core.rights import Rights
 from mycel.swarm.roles import roles_of
 
-from .errors import NativeMissing, SecretCorrupt, TokenMistyped
+from .errors import NativeMissing, SecretCorrupt, SecretMissing, TokenMistyped
 from .secret_files import create_secret_file, read_secret_file, replace_secret_file
 
 PREFIX: Final = "mycel_"
@@ -157,7 +157,12 @@ def decode_base64(text: str) -> bytes:
 
 
 def load_api_token(path: Path) -> str:
-    text = read_secret_file(path, _API_TOKEN).decode("ascii", errors="replace").strip()
+    try:
+        text = read_secret_file(path, _API_TOKEN).decode("ascii", errors="replace").strip()
+    except SecretMissing as error:
+        raise SecretMissing(
+            f"{error}; whoever founded the swarm makes one ('mycel user add NAME'): put it there"
+        ) from None
     try:
         from_text(text)
     except TokenMistyped as error:

@@ -1,9 +1,8 @@
-"""`mycel invite`, `mycel token …`, `mycel user …`."""
+"""`mycel token …`, `mycel user …`."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,83 +12,30 @@ from typing import Any, Final
 import msgspec
 
 from mycel.access import invites, tokens, users
+from mycel.access.blocks import revocation_ids
 from mycel.access.errors import TokenMistyped
 from mycel.access.founding import owner_public_of
-from mycel.access.home import Home, read_state
-from mycel.access.keys import load_key
-from mycel.access.tokens import Statement
+from mycel.access.keys import load_or_create_key
 from mycel.core.rights import CANCEL, READ, SUBMIT, Rights
 from mycel.roles.revoking import read_records
-from mycel.swarm.twins import without_twins
+from mycel.swarm.errors import InvalidToken
 
 from . import arguments, grants
 from .errors import CommandError, UsageError
 from .output import print_json, print_table
 from .revoking import revoke
 
+DELEGATION: Final = "token is a delegation"
+"""How the extension's refusal of one begins."""
 USER_ACTIONS: Final = (SUBMIT, READ, CANCEL)
 """What a user may unless told otherwise."""
-
-
-class _Role(msgspec.Struct):
-    addresses: list[str] = []
-
-
-# mycel invite
-
-
-def invite(given: list[str]) -> int:
-    parser = arguments.parser(
-        "invite", "Print one string with which a new machine joins the swarm."
-    )
-    parser.add_argument(
-        "--role",
-        action="append",
-        choices=["worker", "scheduler", "gateway", "cluster"],
-        help="what the machine may be (worker); may be repeated",
-    )
-    grants.add_expiry(parser, "7d")
-    parser.add_argument(
-        "--gateway", action="append", metavar="ADDRESS", help="where to join, instead of our own"
-    )
-    options = parser.parse_args(given)
-    home, founder = grants.founder(options)
-    gateways = tuple(options.gateway or _gateways(home))
-    roles = tuple(options.role or ("worker",))
-    expires_at = grants.expiry(options.expires)
-    token = tokens.issue(
-        founder.secret, founder.swarm, Statement(roles=roles, expires_at=expires_at)
-    )
-    text = invites.to_text(invites.Invite(founder.swarm, gateways, founder.public, token))
-    if options.json:
-        rights = tokens.inspect(founder.public, token)
-        print_json({"invite": text, "gateways": list(gateways), **grants.shown(rights)})
-    else:
-        print(text)
-        if all("/127." in address or "/::1/" in address for address in gateways):
-            print(
-                "mycel: the gateway listens on this machine alone; for others set swarm.listen in "
-                "mycel.toml, or name where they reach it with --gateway",
-                file=sys.stderr,
-            )
-    return 0
-
-
-def _gateways(home: Home) -> list[str]:
-    state = read_state(home.role("gateway").state_path, _Role)
-    if state is None or not state.addresses:
-        raise CommandError(
-            f"no gateway of {home.path} runs: start it ('mycel up'), or say where machines join "
-            "with --gateway /ip4/ADDRESS/tcp/PORT/p2p/PEER"
-        )
-    return without_twins(state.addresses)[: invites.GATEWAYS_MAX]
 
 
 # mycel token
 
 
 def token(given: list[str]) -> int:
-    """`mycel token create|inspect|narrow|revoke`."""
+    """`mycel token create|inspect|narrow|revoke|key`."""
     return _chosen("token", _TOKEN_ACTIONS, given)
 
 
@@ -114,20 +60,18 @@ def _create(given: list[str]) -> int:
     grants.add_expiry(parser, "30d")
     parser.add_argument("--peer", metavar="ID", help="bind it to this peer")
     parser.add_argument(
-        "--delegate", metavar="KEY", help="to this public key (hex), which may give it on"
+        "--delegate",
+        metavar="KEY",
+        help="to this public key (hex, of 'mycel token key'), which may give it on",
     )
-    parser.add_argument("--delegation", type=Path, metavar="FILE", help="sign by this delegation…")
-    parser.add_argument("--key", type=Path, metavar="FILE", help="…with this secret key")
+    grants.add_delegation(parser)
     options = parser.parse_args(given)
     grant = grants.statement(options)
-    if (options.delegation is None) != (options.key is None):
-        raise UsageError("--delegation and --key go together")
-    if options.delegation is not None:
+    delegation = grants.delegation(options)
+    if delegation is not None:
         home, _ = grants.place(options)
         public = owner_public_of(home)
-        delegation = tokens.from_text(grants.read_secret(str(options.delegation)))
-        secret = load_key(options.key, "the delegate's key")
-        made = tokens.issue_delegated(secret, public, delegation, grant)
+        made = delegation.sign(public, grant)
     else:
         home, founder = grants.founder(options)
         public = founder.public
@@ -156,7 +100,8 @@ def _public_key(text: str) -> bytes:
 def _print_token(options: argparse.Namespace, made: bytes, rights: Rights | None) -> None:
     text = tokens.to_text(made)
     if options.json:
-        print_json({"token": text, **({} if rights is None else grants.shown(rights))})
+        ids = {"revocation_ids": [one.hex() for one in revocation_ids(made)]}
+        print_json({"token": text, **(ids if rights is None else grants.shown(rights))})
     else:
         print(text)
 
@@ -178,17 +123,37 @@ def _inspect(given: list[str]) -> int:
     options = parser.parse_args(given)
     home, swarm = grants.place(options)
     found, public = _given_token(options.token or str(home.token_path))
-    rights = tokens.inspect(public or owner_public_of(home), found)
     revoked = {record[:32] for record in read_records(home.revocations_path)}
-    state = _state(rights, swarm if public is None else rights.swarm, revoked)
-    facts: dict[str, Any] = {"state": state, **grants.shown(rights)}
+    rights = _rights(public or owner_public_of(home), found)
+    facts: dict[str, Any]
+    if rights is None:
+        ids = revocation_ids(found)
+        is_revoked = any(one in revoked for one in ids)
+        facts = {
+            "state": "revoked" if is_revoked else "a delegation: its key gives on what it grants",
+            "revocation_ids": [one.hex() for one in ids],
+        }
+    else:
+        state = _state(rights, swarm if public is None else rights.swarm, revoked)
+        facts = {"state": state, **grants.shown(rights)}
     if options.json:
         print_json(facts)
         return 0
-    facts["expires_at"] = _when(rights.expires_at)
+    if rights is not None:
+        facts["expires_at"] = _when(rights.expires_at)
     rows = [(name, _plain(value)) for name, value in facts.items()]
     print_table(("fact", "value"), rows)
     return 0
+
+
+def _rights(public: bytes, token: bytes) -> Rights | None:
+    """None of a delegation, which gives whoever presents it nothing."""
+    try:
+        return tokens.inspect(public, token)
+    except InvalidToken as error:
+        if DELEGATION not in str(error):
+            raise
+        return None
 
 
 def _state(rights: Rights, swarm: str, revoked: set[bytes]) -> str:
@@ -252,10 +217,25 @@ def _revoke(given: list[str]) -> int:
             found, public = _given_token(text)
         except TokenMistyped as error:
             raise TokenMistyped(f"{error}; revocation ids have 64 digits of hex") from None
-        rights = tokens.inspect(public or founder.public, found)
-        chosen = rights.revocation_ids[0 if options.all else -1]
-        ids = [(chosen, rights.expires_at)]
+        rights = _rights(public or founder.public, found)
+        of_blocks = revocation_ids(found)
+        chosen = of_blocks[0 if options.all else -1]
+        ids = [(chosen, None if rights is None else rights.expires_at)]
     _tell_revoked(options, revoke(home, founder, ids), [one.hex() for one, _ in ids])
+    return 0
+
+
+def _key(given: list[str]) -> int:
+    parser = arguments.parser(
+        "token key", "Print the public half of a key that the owner may delegate to."
+    )
+    parser.add_argument("file", type=Path, help="of the secret half; created if there is none")
+    options = parser.parse_args(given)
+    public: bytes = tokens.native().identity(load_or_create_key(options.file, "the key"))[0]
+    if options.json:
+        print_json({"public": public.hex(), "file": str(options.file)})
+    else:
+        print(public.hex())
     return 0
 
 
@@ -273,6 +253,7 @@ _TOKEN_ACTIONS: Final[dict[str, Callable[[list[str]], int]]] = {
     "inspect": _inspect,
     "narrow": _narrow,
     "revoke": _revoke,
+    "key": _key,
 }
 
 

@@ -11,8 +11,12 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from mycel.access import tokens
 from mycel.access.founding import Founder, founder_of
 from mycel.access.home import Home, find_home
+from mycel.access.keys import load_key
 from mycel.access.tokens import Statement
 from mycel.config.sizes import parse_size
 from mycel.core.rights import ACTIONS, CAPS, Rights
@@ -46,6 +50,31 @@ def add_expiry(parser: argparse.ArgumentParser, default: str | None) -> None:
     parser.add_argument(
         "--expires", metavar="TIME", default=default, help=f"such as 12h, 7d, never{shown}"
     )
+
+
+class Delegation(msgspec.Struct, frozen=True):
+    """What the owner lets the holder of a key give on."""
+
+    token: bytes
+    secret: bytes
+
+    def sign(self, owner_public: bytes, grant: Statement) -> bytes:
+        return tokens.issue_delegated(self.secret, owner_public, self.token, grant)
+
+
+def add_delegation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--delegation", type=Path, metavar="FILE", help="sign by this delegation…")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="…with this secret key")
+
+
+def delegation(options: argparse.Namespace) -> Delegation | None:
+    """None if the owner's key is to sign."""
+    if (options.delegation is None) != (options.key is None):
+        raise UsageError("--delegation and --key go together")
+    if options.delegation is None:
+        return None
+    token = tokens.from_text(read_secret(str(options.delegation)))
+    return Delegation(token, load_key(options.key, "the delegate's key"))
 
 
 def statement(options: argparse.Namespace) -> Statement:

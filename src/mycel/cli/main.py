@@ -47,7 +47,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "cancel": Command("cancel a task or a job", "mycel.cli.task", "cancel"),
     },
     "The swarm": {
-        "invite": Command("print what a new machine joins with", "mycel.cli.access", "invite"),
+        "invite": Command("print what a new machine joins with", "mycel.cli.inviting", "invite"),
         "token": Command("create, inspect, narrow or revoke a token", "mycel.cli.access", "token"),
         "user": Command("add, list or disable users", "mycel.cli.access", "user"),
         "drain": Command("let a worker take no new work", "mycel.cli.draining", "drain"),

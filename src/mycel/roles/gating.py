@@ -61,6 +61,7 @@ class GatewayNode(IndifferentListener):
         """Our own streams to other gateways."""
         self._roles: dict[PeerId, frozenset[str]] = {}
         self._records: dict[PeerId, PeerRecord] = {}
+        self._swarm: Swarm | None = None
 
     @property
     def records(self) -> list[PeerRecord]:
@@ -68,6 +69,7 @@ class GatewayNode(IndifferentListener):
 
     def start(self, swarm: Swarm) -> None:
         """Gossip is passed on only by those who listen to it themselves."""
+        self._swarm = swarm
         swarm.subscribe(self._topic)
         self._revoking.start(swarm)
         self._joining.start(swarm)
@@ -161,16 +163,21 @@ class GatewayNode(IndifferentListener):
         if len(self._records) < PEERS_MAX:
             roles = tuple(sorted(self._roles.get(stream.peer, frozenset())))
             record = PeerRecord(stream.peer, roles, me.addresses[:ADDRESSES_MAX])
+            if stream.peer not in self._records:
+                self._note("peer_joined", peer=stream.peer, roles=roles)
             self._records[stream.peer] = record
-            self._note("peer_joined", peer=stream.peer, roles=roles)
         sample = self._sample(stream.peer) if "bootstrap" in self._names else []
         stream.write(codec.encode(Peers(sample)))
 
     def _sample(self, asker: PeerId) -> list[PeerRecord]:
+        """Itself first: whom a gateway has dialled does not know where it listens, and wants to
+        when it looks for its swarm again."""
+        assert self._swarm is not None, "a gateway that has not started has no streams"
+        me = PeerRecord(self._swarm.peer, (ROLE,), tuple(self._swarm.addresses[:ADDRESSES_MAX]))
         others = [record for peer, record in self._records.items() if peer != asker]
         self._random.shuffle(others)
         others.sort(key=lambda record: not any(role in record.roles for role in _FIRST))
-        return others[:RECORDS_MAX]
+        return [me, *others][:RECORDS_MAX]
 
     def gossip(self, topic: str, source: PeerId, data: bytes) -> None:
         if topic == self._revoking.topic:

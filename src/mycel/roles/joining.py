@@ -37,6 +37,9 @@ GATEWAYS_MAX: Final = 32
 """Known ones."""
 LOOK_SECONDS: Final = 10.0
 """How often a node asks itself whether it is alone, and saves whom it has met."""
+ASK_FOR_MORE_SECONDS: Final = 60.0
+"""How often a node with too few gateways asks those that it has for others, which may have come
+since."""
 STORED_DIALLED: Final = 8
 """Stored peers that a lonely node dials at a time."""
 
@@ -91,6 +94,7 @@ class Joining:
         self._reserved: set[PeerId] = set()
         self._reserving: set[PeerId] = set()
         self._stored_tried = 0
+        self._ask_at = clock.now() + ASK_FOR_MORE_SECONDS
 
     def start(self, swarm: Swarm) -> None:
         self._swarm = swarm
@@ -272,6 +276,10 @@ class Joining:
         self._reserve()
         if not self._connected:
             self._dial_stored()
+        elif len(self._connected) < GATEWAYS_WANTED and self._clock.now() >= self._ask_at:
+            self._ask_at = self._clock.now() + ASK_FOR_MORE_SECONDS
+            for gateway in self._connected:
+                self._say_where(gateway)
         self._save()
         self._clock.call_at(self._clock.now() + LOOK_SECONDS, self._look)
 
