@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -57,4 +58,6 @@ class History:
         """Checkpoints that tasks have found."""
         self.wrote: list[TaskWrote] = []
         """Output of tasks that took long, as schedulers heard it."""
+        self.objections: Counter[str] = Counter()
+        """Why workers have refused leases, or ended them."""
         self.complaints: list[str] = []

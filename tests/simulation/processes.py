@@ -13,12 +13,13 @@ from mycel.core.effects import (
     JobsAdvanced,
     JobsForgotten,
     Reply,
+    Send,
     TaskLeft,
     TaskStreamed,
     TaskWrote,
     Tell,
 )
-from mycel.core.events import Event, Listen
+from mycel.core.events import Event, Listen, Revoked, Submit
 from mycel.core.identifiers import (
     AttemptId,
     JobId,
@@ -29,8 +30,9 @@ from mycel.core.identifiers import (
 )
 from mycel.core.invariants import check_scheduler, check_worker
 from mycel.core.journal import Entry, Restored
-from mycel.core.messages import Text
+from mycel.core.messages import LeaseOver, Offer, Text
 from mycel.core.resources import Capabilities, ServedModel
+from mycel.core.rights import Rights
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import RetrySettings, SchedulerSettings, WorkerSettings
 from mycel.core.work import Run, reserved
@@ -40,6 +42,7 @@ from mycel.discovery.ways import Ways
 from mycel.drivers.interface import Finished
 from mycel.drivers.memory import MemoryDriver
 from mycel.node.runtime import Done
+from mycel.roles.credentials import Credentials
 from mycel.roles.gating import GatewayNode
 from mycel.roles.protocols import PROTOCOLS
 from mycel.roles.scheduling import SchedulerNode
@@ -51,11 +54,14 @@ from mycel.swarm.interface import Liveness
 from mycel.swarm.memory import MemoryNetwork, MemorySwarm
 
 from .history import Execution, History
-from .time import ProcessClock, VirtualClock
+from .time import EPOCH, ProcessClock, VirtualClock
+from .tokens import Tokens, bind, inspect
 
 SWARM = "simulated"
 SWEEP_SECONDS = 5.0
 MODEL = "parrot"
+LANE_SECONDS = 0.1
+"""What stood in a lane may begin so long after its lease has ended."""
 AT_ONCE_SHARE = 0.3
 """Of the commits: on the loop's own thread, as a quick disk allows."""
 BOTH_WAYS = Ways()
@@ -88,6 +94,9 @@ class Checked:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         effects: list[Effect] = self._machine.handle(event, now)
+        for effect in effects:
+            if isinstance(effect, Send) and isinstance(effect.message, (Offer, LeaseOver)):
+                self._history.objections[effect.message.reason] += 1
         try:
             self._check(self._machine)
         except AssertionError as error:
@@ -190,8 +199,17 @@ class SchedulerProcess(Process):
         gateways: tuple[str, ...],
         history: History,
         ways: Ways = BOTH_WAYS,
+        tokens: Tokens | None = None,
     ) -> None:
         super().__init__(world, network, peer, random)
+        self.tokens = tokens = tokens or Tokens(random)
+        # On disk, as the journal is.
+        self.credentials = Credentials(
+            lambda token: bind(token, self.peer),
+            tokens.revoked,
+            _ignore,
+            wall=lambda: self.clock.unix(),
+        )
         self.store = MemoryStore(
             world,
             lambda: random.uniform(0.0005, 0.02),
@@ -227,6 +245,7 @@ class SchedulerProcess(Process):
             note=_ignore,
             failed=self._commit_failed,
         )
+        self.node.credentials = self.credentials
         self.node.start(self.enter(self.node, "scheduler"))
         self.node.post(Listen(True))
         self.booted_at = self.world.now()
@@ -242,6 +261,8 @@ class SchedulerProcess(Process):
     def post(self, event: Event) -> None:
         """From a client; nothing happens while the process is down."""
         if self.is_running:
+            if isinstance(event, Submit):
+                self.credentials.keep(self.tokens.current, self.tokens.rights)
             self.clock.call_at(0.0, lambda: self.node.post(event))
 
     def was_awake_since(self, when: float) -> bool:
@@ -294,6 +315,8 @@ class WorkerProcess(Process):
         ways: Ways = BOTH_WAYS,
     ) -> None:
         super().__init__(world, network, peer, random)
+        self.revoked: dict[bytes, float] = {}
+        """What it knows to be revoked, on disk, and since when."""
         self.history = history
         self.ways = ways
         self.life = 0
@@ -316,7 +339,7 @@ class WorkerProcess(Process):
     def boot(self) -> None:
         self.life += 1
         self.machine = WorkerMachine(
-            self._settings, self.capabilities, name=self.peer, digest=digest
+            self._settings, self.capabilities, name=self.peer, digest=digest, inspect=inspect
         )
         self.node = WorkerNode(
             Checked(self.machine, self._check, self.history),  # type: ignore[arg-type]
@@ -346,7 +369,14 @@ class WorkerProcess(Process):
         self._running: dict[int, Execution] = {}
         self._ends: dict[int, str] = {}
         self.node.start(self.enter(self.node, "worker"), list(self.drivers))
+        self.node.runtime.post(Revoked(frozenset(self.revoked)))
         self.node.serve(self.serves)
+
+    def hear_of(self, revoked: set[bytes]) -> None:
+        """Gossip, or a hello; a process that is down hears of it with its next one."""
+        news = revoked - self.revoked.keys()
+        self.revoked |= dict.fromkeys(news, self.world.now())
+        self.post(Revoked(frozenset(news)))
 
     def serve(self, slots: int | None) -> None:
         """One model with so many slots, or no model."""
@@ -390,6 +420,7 @@ class WorkerProcess(Process):
         assert found is not None
         own, *handed = msgspec.json.decode(run.arguments)
         assert own == found[1], "it got another's arguments"
+        self._check_right(held.grant.rights, run.task_id)
         execution = Execution(
             number=len(self.history.executions),
             worker=self.peer,
@@ -410,6 +441,17 @@ class WorkerProcess(Process):
         if end == "kill":
             self.clock.call_at(self.clock.now() + seconds / 2, lambda: self.on_killed(self))
         return seconds
+
+    def _check_right(self, rights: Rights, task: str) -> None:
+        """Nothing is begun under a token that is over; a lane may be a moment ahead."""
+        if self.world.now() - self.thawed_at < LANE_SECONDS:
+            return
+        now = self.world.now() - LANE_SECONDS
+        heard_at = [self.revoked[one] for one in rights.revocation_ids if one in self.revoked]
+        if any(when < now for when in heard_at):
+            self.history.complaints.append(f"{task} was begun under a revoked token")
+        if rights.is_over(now + EPOCH):
+            self.history.complaints.append(f"{task} was begun under an expired token")
 
     def _outcome(self, run: Run) -> Finished:
         execution = self._running[run.attempt]

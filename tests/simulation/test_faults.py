@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +17,7 @@ from mycel.core.scheduler.known import KnownWorkers
 from mycel.core.scheduler.state import State
 from mycel.core.scheduler.tables import Attempt
 from mycel.core.stages import StageRun
+from mycel.core.worker.authority import Authority
 from mycel.core.worker.grants import Grants
 from mycel.discovery.ways import Ways
 from mycel.node.outbox import Outbox
@@ -60,6 +62,16 @@ def test_the_runner_visits_the_transition_tables() -> None:
     print(coverage)
     assert coverage.share >= 0.9, str(coverage)
     assert not coverage.visited & LEFT_OUT.keys(), "a row that is visited needs no reason"
+
+
+def test_leases_are_refused_and_ended_by_tokens_that_are_no_longer_good() -> None:
+    objections: Counter[str] = Counter()
+    for seed in range(60):
+        objections += World(seed).run().objections
+    print(objections)
+    assert objections["its token was revoked"]
+    assert objections["its token has expired"]
+    assert objections["its token allows priorities up to 0, not 5"]
 
 
 def test_one_seed_is_one_story() -> None:
@@ -121,6 +133,14 @@ def results_of_stages_forgotten_in_a_restart(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(restoring, "_restore_result", lambda job, handed: None)
 
 
+def revoked_tokens_honoured(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Authority, "revoked", lambda self, event, now: None)
+
+
+def expired_tokens_honoured_while_a_lease_stands(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Authority, "_watch", lambda self, grant, now: None)
+
+
 def workers_without_a_link_not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Checking, "known", lambda self, peer, now: None)
 
@@ -140,6 +160,8 @@ def old_records_bring_the_dead_back(patch: pytest.MonkeyPatch) -> None:
         stage_started_before_its_needs_ended,
         stage_started_although_its_needs_failed,
         results_of_stages_forgotten_in_a_restart,
+        revoked_tokens_honoured,
+        expired_tokens_honoured_while_a_lease_stands,
         workers_without_a_link_not_checked,
         old_records_bring_the_dead_back,
     ],

@@ -39,6 +39,7 @@ from .graphs import GraphClient, draw_graph
 from .history import History, Seen
 from .processes import MODEL, GatewayProcess, Process, SchedulerProcess, WorkerProcess
 from .time import EPOCH, VirtualClock
+from .tokens import Tokens
 
 TROUBLE_SECONDS = 60.0
 PEACE_SECONDS = 400.0
@@ -83,6 +84,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """By its owner, or by somebody who drains it; some hand back what runs."""
     change_models: float = 0.1
     """A worker gains its model, loses it, or has other slots for it."""
+    weaken_token: float = 0.05
+    """What the user has ends, is revoked, or allows less than it asks for."""
     down_seconds_max: float = 6.0
     frozen_seconds_max: float = 45.0
     """Longer than an idle worker may be silent before it counts as dead."""
@@ -107,6 +110,7 @@ class World:
         )
         ways = random.choice(WAYS) if ways is None else ways
         self.network = MemoryNetwork(self.clock, random, faults)
+        self.tokens = Tokens(random)
         gateways = (self.network.address_of("gateway"),)  # type: ignore[arg-type]
         self.gateway = GatewayProcess(self.clock, self.network, "gateway", random)
         self.schedulers = [
@@ -118,6 +122,7 @@ class World:
                 gateways,
                 self.history,
                 ways,
+                self.tokens,
             )
             for number in range(random.choice((1, 1, 2)))
         ]
@@ -190,6 +195,7 @@ class World:
             (trouble.shut_worker, lambda: self._shut(self._any_worker())),
             (trouble.change_usage, lambda: self._change_usage(self._any_worker())),
             (trouble.change_models, self._change_models),
+            (trouble.weaken_token, self._weaken_token),
         ]
         for rate, act in rates:
             when = begin + self.random.expovariate(rate)
@@ -262,6 +268,25 @@ class World:
     def _break(self) -> None:
         self.network.break_connection(self._any_scheduler().peer, self._any_worker().peer)
 
+    def _weaken_token(self) -> None:
+        self.tokens.weaken(self._unix())
+        for worker in self.workers:
+            self._later(5.0, partial(worker.hear_of, self.tokens.revoked))
+        self._submit_with_token()
+        self._later(15.0, self._renew_token)
+
+    def _renew_token(self) -> None:
+        self.tokens.renew()
+        self._submit_with_token()
+
+    def _submit_with_token(self) -> None:
+        """Whatever the user submits brings its token along."""
+        for scheduler in self.schedulers:
+            scheduler.credentials.keep(self.tokens.current, self.tokens.rights)
+
+    def _later(self, seconds_max: float, act: Callable[[], None]) -> None:
+        self.clock.call_at(self.clock.now() + self.random.uniform(0.0, seconds_max), act)
+
     def _change_models(self) -> None:
         self._any_worker().serve(self.random.choice((None, 0, 1, 2, 3)))
 
@@ -280,6 +305,7 @@ class World:
         self.network.faults = msgspec.structs.replace(
             self.network.faults, delay_seconds_max=0.01, break_per_frame=0.0, stall_seconds_max=0.0
         )
+        self._renew_token()
         for process in self.processes:
             process.thaw()
             self._start(process)
