@@ -73,7 +73,21 @@ class Stream:
     @property
     def full(self) -> bool: ...
     def write(self, frame: bytes) -> None: ...
+    def write_file(self, descriptor: int, offset: int, length: int, frame_bytes: int) -> int:
+        """Queues a part of a file as frames, until all of it is queued or the stream is full;
+        how much of it that was. It reads the disk: not for the loop's thread. Raises `OSError`."""
+
     def close(self) -> None: ...
+
+@final
+class Slice:
+    """A long frame, where it arrived: a read-only buffer."""
+
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+def begin_write_back(descriptor: int, offset: int, length: int) -> None:
+    """Lets the disk begin with what was written there; a sync takes less time afterwards."""
 
 @final
 class Node:
@@ -86,7 +100,7 @@ class Node:
         swarm_name: str,
         owner_public: bytes,
         token: bytes,
-        protocols: list[tuple[str, int, bool, int, int, bool]],
+        protocols: list[tuple[str, int, bool, int, int, bool, bool]],
         liveness: tuple[float, float, float],
         settings: dict[str, int | float],
     ) -> Node: ...

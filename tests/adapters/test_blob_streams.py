@@ -25,6 +25,7 @@ from mycel.blobs.errors import Interrupted, NotGiven
 from mycel.blobs.keeping import JOB_GRACE_SECONDS, Keeping, Missing, Swarmwise
 from mycel.blobs.listening import BlobListener
 from mycel.blobs.messages import (
+    FRAME_BYTES,
     BlobMessage,
     Get,
     Kept,
@@ -63,14 +64,14 @@ class Scheduler(Keeping):
     async def _send(self, channel: Channel, digest: Digest) -> None:
         limit, self.breaks_off_after = self.breaks_off_after, None
         if limit is not None:
-            write_data = channel.write_data
+            room = channel.room
 
-            async def write_some(data: bytes) -> None:
-                await write_data(data)
+            async def room_for_some() -> None:
+                await room()
                 if self.traffic.sent >= limit:
                     raise Interrupted("broken off by the test")
 
-            channel.write_data = write_some  # type: ignore[method-assign]
+            channel.room = room_for_some  # type: ignore[method-assign]
         await super()._send(channel, digest)
 
 
@@ -276,6 +277,24 @@ class TestBringingHome:
 
         play(scenario)
 
+    def test_long_frames_are_read_where_they_arrived(self, play: Play) -> None:
+        async def scenario(stage: Stage) -> None:
+            content = os.urandom(300_000)
+            digest = await stage.bring(content, MINE)
+            worker, peer = await stage.worker("one")
+            channel = await worker.channels.open(stage.errand(peer, 1).scheduler)
+            channel.write(Get(digest, 1))
+            await channel.read()
+            channel.write(Piece(1000, len(content) - 1000))
+            frames = await channel.read_all(len(content) - 1000)
+            assert b"".join(frames) == content[1000:]
+            assert max(map(len, frames)) == FRAME_BYTES
+            with pytest.raises(TypeError, match="read-only"):
+                memoryview(frames[0])[0] = 0
+            channel.close()
+
+        play(scenario)
+
     def test_who_claims_a_blob_that_is_here_has_to_send_it(self, play: Play) -> None:
         async def scenario(stage: Stage) -> None:
             secret = await stage.bring(b"of bob", THEIRS)
@@ -285,7 +304,7 @@ class TestBringingHome:
             channel.write(Put(secret, 6, 1))
             assert "Wanted" in str(await channel.read())
             await channel.read()
-            await channel.write_data(b"a lie!")
+            channel._stream.write(b"a lie!")
             with pytest.raises(Interrupted):
                 await channel.read()
             assert not await stage.keeping.may_read(secret, alice)
@@ -399,7 +418,7 @@ class TestMessages:
                     channel.write(message)
                 with contextlib.suppress(Interrupted):
                     while True:
-                        await channel.read_data()
+                        await channel.read_all(1)
             await worker.fetch(digest, errand)
             assert digest in worker.store
 

@@ -19,6 +19,8 @@ pub struct Protocol {
     pub read_high_bytes: usize,
     /// Its frames count as messages of the peer, of which it may send only so many.
     pub limited: bool,
+    /// Its long frames are read where they arrived, and not copied once more.
+    pub in_place: bool,
 }
 
 /// When heartbeats go out, and when silence is told.

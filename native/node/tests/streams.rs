@@ -55,6 +55,30 @@ async fn frames_arrive_in_order_and_a_close_is_orderly() {
 }
 
 #[tokio::test]
+async fn a_file_goes_out_in_frames_as_far_as_there_is_room() {
+    let (_one, other, stream) = pair(QUIET).await;
+    let content: Vec<u8> = (0..600_000u32).map(|n| (n % 251) as u8).collect();
+    let path = std::env::temp_dir().join(format!("mycel-file-{}", stream.id));
+    std::fs::write(&path, &content).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(stream.write_file(&file, content.len() as u64, 1, 4000).is_err(), "behind the end");
+    let (mut offset, mut turns) = (5, 0);
+    while offset < content.len() {
+        // At most what may be unsent, and a frame.
+        let queued = stream.write_file(&file, offset as u64, content.len() - offset, 4000).unwrap();
+        assert!(queued <= stream.protocol.write_high_bytes + 4000);
+        offset += queued;
+        turns += usize::from(queued > 0);
+        tokio::task::yield_now().await;
+    }
+    assert!(turns > 1, "it was all queued at once");
+    stream.close();
+    assert_eq!(other.wait("the end", closed).await, "");
+    assert_eq!(other.frames().concat(), content[5..]);
+}
+
+#[tokio::test]
 async fn a_frame_over_the_cap_is_not_written() {
     let (_one, _other, stream) = pair(QUIET).await;
     let (length, limit) = (MAX_FRAME_BYTES + 1, MAX_FRAME_BYTES);

@@ -12,7 +12,7 @@ use pyo3::{
     types::{PyBytes, PyList, PyString, PyTuple},
 };
 
-use crate::{stream::Stream, tokens::described};
+use crate::{slice::Slice, stream::Stream, tokens::described};
 
 /// Kinds, as `mycel.swarm.libp2p` numbers them.
 mod kind {
@@ -53,6 +53,8 @@ pub struct Objects {
 }
 
 const MAX_KNOWN_PEERS: usize = 4096;
+/// From here on a copy costs more than an object that spares it.
+const LONG_BYTES: usize = 32 * 1024;
 
 impl Objects {
     /// The application is done with everything that was handed out.
@@ -128,10 +130,16 @@ impl Objects {
                 (kind::STREAM_FAILED, arguments).into_pyobject(py)
             }
             Event::Frames { stream, bytes, frames, arrived_at } => {
-                let frames = frames.into_iter().map(|range| PyBytes::new(py, &bytes[range]));
-                let frames = PyList::new(py, frames)?;
-                let arguments = (self.stream(py, &stream)?, frames, arrived_at);
-                self.handed_out.push((stream, bytes.len()));
+                self.handed_out.push((stream.clone(), bytes.len()));
+                let bytes = Arc::new(bytes);
+                let list = PyList::empty(py);
+                for range in frames {
+                    match stream.protocol.in_place && range.len() >= LONG_BYTES {
+                        true => list.append(Slice::new(bytes.clone(), range))?,
+                        false => list.append(PyBytes::new(py, &bytes[range]))?,
+                    }
+                }
+                let arguments = (self.stream(py, &stream)?, list, arrived_at);
                 (kind::FRAMES, arguments).into_pyobject(py)
             }
             Event::Heartbeat { stream, peer_clock, arrived_at } => {

@@ -6,8 +6,10 @@
 mod convert;
 mod doorbell;
 mod errors;
+mod files;
 mod keys;
 mod node;
+mod slice;
 mod stream;
 mod tokens;
 
@@ -44,9 +46,11 @@ fn launcher() -> &'static [u8] {
 mod _native {
     #[pymodule_export]
     use super::{
+        files::begin_write_back,
         keys::identity,
         launcher,
         node::Node,
+        slice::Slice,
         stream::Stream,
         tokens::{
             bind_token, delegate_token, inspect_token, issue_delegated_token, issue_token,

@@ -36,13 +36,14 @@ pub struct Node {
 }
 
 /// A protocol as Python passes it: name, longest frame, heartbeats, write and read limit,
-/// whether its frames are counted.
-type ProtocolArguments = (String, usize, bool, usize, usize, bool);
+/// whether its frames are counted, and whether long ones stay where they arrived.
+type ProtocolArguments = (String, usize, bool, usize, usize, bool, bool);
 
 #[pymethods]
 impl Node {
     /// `protocols`: (name, max_frame_bytes, heartbeats, write_high_bytes,
-    /// read_high_bytes, limited) each; `liveness`: heartbeat, silence and repeat in seconds.
+    /// read_high_bytes, limited, in_place) each; `liveness`: heartbeat, silence and repeat in
+    /// seconds.
     #[new]
     #[pyo3(signature = (*, secret, swarm_name, owner_public, token, protocols, liveness, settings))]
     #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
@@ -258,12 +259,21 @@ fn protocol_name(name: String) -> PyResult<StreamProtocol> {
 }
 
 fn protocol(arguments: ProtocolArguments) -> PyResult<Protocol> {
-    let (name, max_frame_bytes, heartbeats, write_high_bytes, read_high_bytes, limited) = arguments;
+    let (name, max_frame_bytes, heartbeats, write_high_bytes, read_high_bytes, limited, in_place) =
+        arguments;
     if max_frame_bytes > MAX_DATA_BYTES {
         return Err(InvalidSetting::new_err(format!("{name}: frames that long cannot be sent")));
     }
     let name = protocol_name(name)?;
-    Ok(Protocol { name, max_frame_bytes, heartbeats, write_high_bytes, read_high_bytes, limited })
+    Ok(Protocol {
+        name,
+        max_frame_bytes,
+        heartbeats,
+        write_high_bytes,
+        read_high_bytes,
+        limited,
+        in_place,
+    })
 }
 
 fn seconds(name: &str, value: f64) -> PyResult<Duration> {

@@ -1,10 +1,15 @@
 //! A stream as Python sees it: it satisfies `mycel.swarm.interface.Stream` by itself, so
 //! that no Python object stands between a frame and its receiver.
 
-use std::sync::Arc;
+use std::{
+    fs::File,
+    mem::ManuallyDrop,
+    os::fd::{FromRawFd, RawFd},
+    sync::Arc,
+};
 
 use mycel_node::streams::stream::Stream as NodeStream;
-use pyo3::{prelude::*, types::PyString};
+use pyo3::{exceptions::PyOSError, prelude::*, types::PyString};
 
 use crate::errors::FrameTooLong;
 
@@ -43,6 +48,22 @@ impl Stream {
     /// Queues one frame; on a closed stream it is dropped.
     fn write(&self, frame: &[u8]) -> PyResult<()> {
         self.inner.write(frame).map_err(|error| FrameTooLong::new_err(error.to_string()))
+    }
+
+    /// Queues a part of a file as frames of `frame_bytes`, until it is queued or the stream is
+    /// full; how much of it that was. Reads the disk: not for the loop's thread.
+    fn write_file(
+        &self,
+        py: Python<'_>,
+        descriptor: RawFd,
+        offset: u64,
+        length: usize,
+        frame_bytes: usize,
+    ) -> PyResult<usize> {
+        // SAFETY: it stays the caller's, who keeps it open for as long as this takes.
+        let file = ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
+        let queued = py.detach(|| self.inner.write_file(&file, offset, length, frame_bytes));
+        queued.map_err(|error| PyOSError::new_err((error.raw_os_error(), error.to_string())))
     }
 
     /// Sends what is queued, then ends the stream. Idempotent.

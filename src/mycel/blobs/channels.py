@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from mycel.core.identifiers import PeerId
 from mycel.swarm.interface import Stream, Swarm
 
 from .errors import Interrupted, NotGiven
-from .messages import BLOB_PROTOCOL, BlobMessage, Refused, decode, encode
+from .messages import (
+    BLOB_PROTOCOL,
+    FRAME_BYTES,
+    FRAME_BYTES_MAX,
+    BlobMessage,
+    Refused,
+    decode,
+    encode,
+)
+
+if TYPE_CHECKING:
+    from mycel._native import Slice
+    from mycel._native import Stream as FileStream
 
 SILENCE_SECONDS: Final = 60.0
 """A transfer without a byte for so long is broken off."""
 OPEN_SECONDS: Final = 20.0
 
+Frame: TypeAlias = "bytes | Slice"
 Kind = TypeVar("Kind", bound=BlobMessage)
 
 
@@ -24,8 +37,9 @@ class Channel:
     """One stream, for one coroutine."""
 
     def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._frames: deque[bytes] = deque()
+        self._stream = cast("FileStream", stream)
+        self._frames: deque[Frame] = deque()
+        self._waiting_bytes = 0
         self._ended: str | None = None
         self._news = asyncio.Event()
         self._room = asyncio.Event()
@@ -41,31 +55,37 @@ class Channel:
     def write(self, message: BlobMessage) -> None:
         self._stream.write(encode(message))
 
-    async def write_data(self, data: bytes) -> None:
-        self._stream.write(data)
+    def queue_file(self, descriptor: int, offset: int, end: int) -> int:
+        """Sends as much of this part of a file as there is room for; how much that was. For
+        threads: it reads the disk."""
+        return self._stream.write_file(descriptor, offset, end - offset, FRAME_BYTES)
+
+    async def room(self) -> None:
+        """Returns when the stream is not full."""
         if self._stream.full and self._ended is None:
             self._room.clear()
             await self._wait(self._room)
-        if self._ended is not None:
-            raise Interrupted(self._ended or "the other end has closed the stream")
+        self._check_open()
 
-    async def read_data(self) -> bytes:
-        await self._until_frames()
-        return self._frames.popleft()
-
-    async def read_all(self) -> list[bytes]:
-        """All frames that are here; at least one."""
-        await self._until_frames()
+    async def read_all(self, wanted: int) -> list[Frame]:
+        """All frames that are here, once they have so many bytes, or no more come."""
+        await self._until_frames(wanted)
         frames = list(self._frames)
         self._frames.clear()
+        self._waiting_bytes = 0
         return frames
 
-    async def _until_frames(self) -> None:
-        while not self._frames:
-            if self._ended is not None:
-                raise Interrupted(self._ended or "the other end has closed the stream")
+    async def _until_frames(self, wanted: int) -> None:
+        while self._waiting_bytes < wanted:
+            if self._ended is not None and self._frames:
+                return
+            self._check_open()
             self._news.clear()
             await self._wait(self._news)
+
+    def _check_open(self) -> None:
+        if self._ended is not None:
+            raise Interrupted(self._ended or "the other end has closed the stream")
 
     async def _wait(self, event: asyncio.Event) -> None:
         try:
@@ -75,12 +95,16 @@ class Channel:
             raise Interrupted(f"nothing for {SILENCE_SECONDS:g} s") from None
 
     async def read(self) -> BlobMessage:
-        return decode(await self.read_data())
+        await self._until_frames(1)
+        frame = self._frames.popleft()
+        self._waiting_bytes -= _weight(frame)
+        return decode(frame)
 
     # What the swarm tells
 
-    def frames(self, frames: list[bytes]) -> None:
+    def frames(self, frames: Sequence[Frame]) -> None:
         self._frames.extend(frames)
+        self._waiting_bytes += sum(map(_weight, frames))
         self._news.set()
 
     def writable(self) -> None:
@@ -181,7 +205,7 @@ class Channels:
         self._opening.pop(peer, None)
         return None
 
-    def frames(self, stream: Stream, frames: list[bytes]) -> None:
+    def frames(self, stream: Stream, frames: Sequence[Frame]) -> None:
         channel = self._open.get(stream)
         if channel is not None:
             channel.frames(frames)
@@ -195,6 +219,11 @@ class Channels:
         channel = self._open.pop(stream, None)
         if channel is not None:
             channel.ended(error)
+
+
+def _weight(frame: Frame) -> int:
+    """Nobody sends frames with nothing in them: whoever waits for more is to see that at once."""
+    return len(frame) or FRAME_BYTES_MAX
 
 
 def _fail(future: asyncio.Future[Any], error: str) -> None:

@@ -13,15 +13,18 @@ takes. Fields are only ever added at the end, with a default.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+if TYPE_CHECKING:
+    from mycel._native import Slice
 
 BLOB_PROTOCOL: Final = "/mycel/blob/1"
 FRAME_BYTES: Final = 128 << 10
 """Small enough to stay in the processor's cache on its way through five buffers."""
 FRAME_BYTES_MAX: Final = 1 << 20
-WRITE_HIGH_BYTES: Final = 512 << 10
+WRITE_HIGH_BYTES: Final = 1 << 20
 """So little waits to be sent: the buffers are used again, and nobody holds much for a peer."""
 PIECE_BYTES: Final = 4 << 20
 PIECES_AHEAD: Final = 2
@@ -107,7 +110,7 @@ def encode(message: BlobMessage) -> bytes:
     return _encoder.encode(message)
 
 
-def decode(frame: bytes) -> Message:
+def decode(frame: bytes | Slice) -> Message:
     try:
         return _decoder.decode(frame)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

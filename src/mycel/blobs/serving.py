@@ -15,7 +15,7 @@ from blake3 import blake3
 from mycel.core.identifiers import PeerId
 
 from . import digests
-from .channels import Channel, Channels
+from .channels import Channel, Channels, Frame
 from .digests import Digest
 from .errors import BlobError, WrongContent
 from .messages import BlobMessage, Unreadable
@@ -117,7 +117,7 @@ class Verifying:
     def __exit__(self, *failure: object) -> None:
         pass
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Frame) -> None:
         self._hash.update(data)
         self.offset += len(data)
 

@@ -22,15 +22,21 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from blake3 import blake3
+
+from mycel._native import begin_write_back
 
 from . import digests
 from .digests import Digest
 from .errors import BadTree, BlobTooLarge, NoRoom, NoSuchBlob, WrongContent
 
+if TYPE_CHECKING:
+    from mycel._native import Slice
+
 CHUNK_BYTES: Final = 1 << 20
+WRITE_BACK_BYTES: Final = 8 << 20
 _CLONE: Final = 0x40049409
 """FICLONE, of Linux."""
 
@@ -252,6 +258,8 @@ class Incoming:
         self._file = path.open("ab")
         self._is_open = True
         self.offset = 0
+        self._begun = 0
+        """So far the disk has been told to begin: what is left for the end is little."""
         with path.open("rb") as here:
             while chunk := here.read(CHUNK_BYTES):
                 self._hash.update(chunk)
@@ -264,7 +272,7 @@ class Incoming:
         if self._is_open:
             self.break_off()
 
-    def write(self, data: bytes | memoryview) -> None:
+    def write(self, data: bytes | memoryview | Slice) -> None:
         if self.offset + len(data) > self.size:
             self._discard()
             raise WrongContent(f"{self.digest} was said to have {self.size} bytes, and has more")
@@ -272,6 +280,9 @@ class Incoming:
             self._file.write(data)
         self._hash.update(data)
         self.offset += len(data)
+        if self.offset - self._begun >= WRITE_BACK_BYTES:
+            begin_write_back(self._file.fileno(), self._begun, self.offset - self._begun)
+            self._begun = self.offset
 
     def finish(self) -> None:
         if self.offset != self.size or self._hash.hexdigest() != digests.hexadecimal(self.digest):

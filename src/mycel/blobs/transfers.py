@@ -14,18 +14,18 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from .channels import Channel
+from .channels import Channel, Frame
 from .digests import Digest
 from .errors import Interrupted
-from .messages import FRAME_BYTES, PIECE_BYTES, PIECES_AHEAD, Piece
+from .messages import PIECE_BYTES, PIECES_AHEAD, Piece
 from .store import BlobStore
 
 Value = TypeVar("Value")
 Progress = Callable[[int], None]
 """Is told how many bytes have come since the last time."""
 THREADS: Final = 4
-READ_BYTES: Final = 1 << 20
-"""In one turn of a thread."""
+WRITTEN_BYTES: Final = 1 << 20
+"""In one turn of a thread, or a little more: a turn costs as much as writing some ten frames."""
 
 
 class Traffic(msgspec.Struct):
@@ -49,7 +49,7 @@ class Taking(Protocol):
     def offset(self) -> int: ...
     def __enter__(self) -> object: ...
     def __exit__(self, *failure: object) -> None: ...
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: Frame) -> None: ...
     def finish(self) -> None: ...
 
 
@@ -73,14 +73,15 @@ async def receive(channel: Channel, incoming: Taking, threads: Executor, traffic
                 length = min(PIECE_BYTES, incoming.size - asked)
                 channel.write(Piece(asked, length))
                 asked += length
-            frames = await channel.read_all()
+            wanted = min(WRITTEN_BYTES, asked - incoming.offset)
+            frames = await channel.read_all(wanted)
             await in_thread(threads, partial(_write, incoming, frames))
             traffic.received += sum(map(len, frames))
         await in_thread(threads, incoming.finish)
     traffic.blobs_received += 1
 
 
-def _write(incoming: Taking, frames: list[bytes]) -> None:
+def _write(incoming: Taking, frames: list[Frame]) -> None:
     for data in frames:
         if not data:
             raise Interrupted("the other end sends nothing")
@@ -109,21 +110,10 @@ async def _send_piece(
 ) -> None:
     offset = max(0, piece.offset)
     end = offset + min(max(0, piece.length), PIECE_BYTES)
+    if end > os.fstat(descriptor).st_size:
+        raise Interrupted("it was asked for more than there is")
     while offset < end:
-        stop = min(offset + READ_BYTES, end)
-        frames = await in_thread(threads, partial(_read, descriptor, offset, stop))
-        for data in frames:
-            await channel.write_data(data)
-            offset += len(data)
-            traffic.sent += len(data)
-
-
-def _read(descriptor: int, offset: int, end: int) -> list[bytes]:
-    frames = []
-    while offset < end:
-        data = os.pread(descriptor, min(FRAME_BYTES, end - offset), offset)
-        if not data:
-            raise Interrupted("it was asked for more than there is")
-        frames.append(data)
-        offset += len(data)
-    return frames
+        queued = await in_thread(threads, partial(channel.queue_file, descriptor, offset, end))
+        await channel.room()
+        offset += queued
+        traffic.sent += queued

@@ -29,6 +29,7 @@ PROTOCOLS: Final = (
         max_frame_bytes=FRAME_BYTES_MAX,
         heartbeats=False,
         write_high_bytes=WRITE_HIGH_BYTES,
+        in_place=True,
     ),
     StreamProtocol(
         name=revoking.PROTOCOL, max_frame_bytes=revoking.FRAME_BYTES_MAX, heartbeats=False

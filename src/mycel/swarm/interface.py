@@ -64,6 +64,8 @@ class StreamProtocol(msgspec.Struct, frozen=True, kw_only=True):
     """The reader stops when Python has not taken this much."""
     limited: bool = False
     """Its frames count against what a peer may send in a second; who floods is cut off."""
+    in_place: bool = False
+    """Its long frames may come as read-only buffers, which spares a copy."""
 
 
 class Liveness(msgspec.Struct, frozen=True, kw_only=True):

@@ -202,6 +202,7 @@ class Libp2pSwarm:
                     p.write_high_bytes,
                     p.read_high_bytes,
                     p.limited,
+                    p.in_place,
                 )
                 for p in protocols
             ],

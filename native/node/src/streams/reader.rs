@@ -11,7 +11,7 @@ use crate::{clock, conduct, event::Event};
 
 const CHUNK_BYTES: usize = 64 * 1024;
 /// A read stops to collect here and hands over what it has.
-const BATCH_BYTES: usize = 256 * 1024;
+const BATCH_BYTES: usize = 512 * 1024;
 
 pub(super) async fn read_frames(
     stream: &Arc<Stream>,
@@ -136,8 +136,10 @@ impl Buffer {
             self.bytes.copy_within(end..self.filled, 0);
             taken
         } else {
-            let rest = self.bytes[end..self.filled].to_vec();
-            let mut taken = std::mem::replace(&mut self.bytes, rest);
+            // What comes next is likely to be as long: growing by pieces would copy it again.
+            let mut next = Vec::with_capacity(self.bytes.len().min(BATCH_BYTES + CHUNK_BYTES));
+            next.extend_from_slice(&self.bytes[end..self.filled]);
+            let mut taken = std::mem::replace(&mut self.bytes, next);
             taken.truncate(end);
             taken
         };

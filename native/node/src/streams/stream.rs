@@ -1,7 +1,9 @@
 //! A stream as the application holds it, and the task that serves it.
 
 use std::{
+    fs::File,
     io,
+    os::unix::fs::FileExt,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
@@ -104,16 +106,43 @@ impl Stream {
         if frame.len() > limit {
             return Err(WriteError::FrameTooLong { length: frame.len(), limit });
         }
+        self.queue_up(|buffer| frame::append_data(buffer, frame));
+        Ok(())
+    }
+
+    /// Queues a part of a file in frames of `frame_bytes`, as much of it as there is room for;
+    /// how many bytes of the file that were. Nothing is held while the disk is read.
+    pub fn write_file(
+        &self,
+        file: &File,
+        offset: u64,
+        length: usize,
+        frame_bytes: usize,
+    ) -> io::Result<usize> {
+        let frame_bytes = frame_bytes.clamp(1, self.protocol.max_frame_bytes);
+        let mut part = vec![0; frame_bytes.min(length)];
+        let mut queued = 0;
+        while queued < length && !self.is_full() && !lock(&self.outgoing).closing {
+            part.truncate(length - queued);
+            file.read_exact_at(&mut part, offset + queued as u64)?;
+            self.queue_up(|buffer| frame::append_data(buffer, &part));
+            queued += part.len();
+        }
+        Ok(queued)
+    }
+
+    fn queue_up(&self, append: impl FnOnce(&mut Vec<u8>)) {
         let mut outgoing = lock(&self.outgoing);
         if outgoing.closing || outgoing.overflowed {
-            return Ok(());
+            return;
         }
         let was_empty = outgoing.buffer.is_empty();
-        frame::append_data(&mut outgoing.buffer, frame);
+        append(&mut outgoing.buffer);
         let unsent = outgoing.buffer.len() + outgoing.in_flight_bytes;
         let high = self.protocol.write_high_bytes;
         if unsent > high {
             self.full.store(true, SeqCst);
+            let limit = self.protocol.max_frame_bytes;
             if unsent > high.saturating_mul(OVERFLOW_FACTOR).saturating_add(limit) {
                 outgoing.overflowed = true;
                 self.broken.notify_one();
@@ -123,7 +152,6 @@ impl Stream {
         if was_empty {
             self.written.notify_one();
         }
-        Ok(())
     }
 
     /// The application is done with this many of the `bytes` that `Frames` brought.

@@ -48,6 +48,7 @@ pub fn protocols() -> Vec<Protocol> {
             write_high_bytes: 256 * 1024,
             read_high_bytes: READ_HIGH_BYTES,
             limited: !heartbeats,
+            in_place: false,
         })
         .to_vec()
 }
