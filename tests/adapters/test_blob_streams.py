@@ -88,6 +88,8 @@ class Stage:
         world.user_of = lambda job: USERS.get(JobId(job))
         world.addresses_of = lambda peer: self.addresses.get(peer, ())
         self.addresses: dict[PeerId, tuple[str, ...]] = {}
+        self.held: list[tuple[PeerId, str]] = []
+        world.holds = lambda peer, digest: self.held.append((peer, digest))
         store = BlobStore(folder / "scheduler", 200 << 20, evicts=False)
         book = BlobBook(folder / "book.db")
         self.keeping = Scheduler(store, book, world, _silent, wall=lambda: self.now)

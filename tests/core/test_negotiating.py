@@ -4,9 +4,11 @@ out, no network."""
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from mycel.core.effects import Dial, Effect, Record, Reply, Send
 from mycel.core.events import (
+    DataHeld,
     Event,
     ExplainTask,
     ReadTask,
@@ -18,6 +20,7 @@ from mycel.core.events import (
     Tick,
     WorkersSeen,
 )
+from mycel.core.files import Input
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId, RequestId
 from mycel.core.invariants import check_scheduler
 from mycel.core.jobs import Specification
@@ -98,6 +101,16 @@ class Story:
         )
         return self.tell(Submit(RequestId(1), JOB, "", "owner", specification, count, b"", True))
 
+    def submit_with_file(self, digest: str, argument: bytes = b"") -> list[Effect]:
+        """Its file stands in the job, or in the arguments of its only task."""
+        inputs = (Input("data", digest),) if digest else ()
+        work = Work("process", command=("true",), inputs=inputs)
+        specification = Specification(work, Requirements(cpu_cores=1.0))
+        submit = Submit(
+            RequestId(1), JobId("1" * 26), "", "owner", specification, 1, argument, True
+        )
+        return self.tell(submit)
+
     def answer(self, name: str, request: Request, **fields: object) -> list[Effect]:
         offer = Offer(request.request, **fields)  # type: ignore[arg-type]
         return self.tell(Received(PeerId(name), offer, self.now))
@@ -138,6 +151,14 @@ def asked(effects: list[Effect]) -> dict[str, Request]:
     }
 
 
+def assigned(effects: list[Effect]) -> list[tuple[PeerId, Assign]]:
+    return [
+        (effect.peer, effect.message)
+        for effect in effects
+        if isinstance(effect, Send) and isinstance(effect.message, Assign)
+    ]
+
+
 def slots_asked(effects: list[Effect]) -> dict[str, int]:
     return {name: request.slots for name, request in asked(effects).items()}
 
@@ -162,6 +183,40 @@ class TestWhoIsAsked:
         for name in "abc":
             story.come(name)
         assert slots_asked(story.submit(3)) == {"a": 1, "b": 1, "c": 1}
+
+    @pytest.mark.parametrize("holder", "abc")
+    def test_a_worker_that_has_the_file_is_asked_first(self, holder: str) -> None:
+        digest = "blake3:" + "7" * 64
+        story = Story()
+        for name in "abc":
+            story.come(name)
+        story.tell(DataHeld(PeerId(holder), digest))
+        assert list(asked(story.submit_with_file(digest))) == [holder]
+
+    @pytest.mark.parametrize("holder", "abc")
+    def test_and_so_it_is_for_a_file_among_the_arguments(self, holder: str) -> None:
+        digest = "blake3:" + "7" * 64
+        story = Story()
+        for name in "abc":
+            story.come(name)
+        story.tell(DataHeld(PeerId(holder), digest))
+        argument = msgspec.json.encode([[{"$file": digest, "path": "data"}]])
+        assert list(asked(story.submit_with_file("", argument))) == [holder]
+
+    @pytest.mark.parametrize("holder", "ab")
+    def test_of_two_leases_the_one_beside_the_file_is_filled(self, holder: str) -> None:
+        digest = "blake3:" + "7" * 64
+        story = Story()
+        for name in "ab":
+            story.come(name)
+        asks = asked(story.submit(2)).items()
+        sendings = [assigned(story.grant(name, request)) for name, request in asks]
+        for [(peer, assign)] in sendings:
+            [bundle] = assign.bundles
+            done = Outcome(bundle.first, JobNumber(1), bundle.indices[0], "succeeded")
+            story.tell(Received(peer, Results(0.0, [done], []), story.now))
+        story.tell(DataHeld(PeerId(holder), digest))
+        assert [peer for peer, _ in assigned(story.submit_with_file(digest))] == [holder]
 
     def test_no_more_are_asked_than_can_hold_the_work(self) -> None:
         story = Story()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from mycel.core.matching import ALGORITHMS, Member, Pool, SelectionSettings, View
+from mycel.core.matching.pool import FILES_KEPT_MAX
 from mycel.core.resources import Capabilities, Free, Gpu, GpuRequirement, Requirements, Usage
 from mycel.core.work import Shape
 
@@ -241,6 +242,44 @@ class TestTieBreak:
         assert firsts == {"a", "b", "c", "d"}
 
 
+class TestData:
+    """Who has a task's files is better, where nothing else speaks against it."""
+
+    @staticmethod
+    def near(pool: Pool, *digests: str) -> str:
+        having = pool.having(digests)
+        return next(pool.ranked(TASK, lambda: 0.0, having_data=having))[0].key
+
+    def test_a_worker_with_the_files_goes_first(self) -> None:
+        pool = pool_of("abc", settings("best"))
+        pool.has_data(member(pool, "b"), "x")
+        assert self.near(pool, "x") == "b"
+        assert self.near(pool, "y") == self.near(pool) == "a"
+
+    def test_all_files_are_better_than_some(self) -> None:
+        pool = pool_of("abc", settings("best"))
+        pool.has_data(member(pool, "b"), "x")
+        pool.has_data(member(pool, "c"), "x")
+        pool.has_data(member(pool, "c"), "y")
+        assert self.near(pool, "x", "y") == "c"
+        pool.has_data(member(pool, "a"), "z")
+        assert self.near(pool, "y", "z") == "a", "nobody has both: who has any"
+
+    def test_load_weighs_more(self) -> None:
+        pool = pool_of("ab", settings("best"))
+        pool.has_data(member(pool, "b"), "x")
+        use(pool, "b", cores=3.0, tasks=30)
+        assert self.near(pool, "x") == "a"
+
+    def test_only_so_many_files_are_remembered(self) -> None:
+        pool = pool_of("a", settings("best"))
+        for number in range(FILES_KEPT_MAX + 1):
+            pool.has_data(member(pool, "a"), str(number))
+        assert not pool.having(["0"])
+        assert pool.having(["1"])
+        assert len(pool.data) == FILES_KEPT_MAX
+
+
 def test_an_algorithm_of_ones_own_is_a_few_lines() -> None:
     def most_memory(mask: int, view: View) -> Iterator[int]:
         return view.by_key(mask, lambda one: -one.capabilities.memory)
@@ -269,6 +308,7 @@ def test_a_slot_is_used_again_and_nothing_of_the_last_stays() -> None:
     pool.measure(member(pool, "a"), 0.1, 9.0)
     pool.set_rtt(member(pool, "a"), 5.0)
     pool.has_run(member(pool, "a"), TASK)
+    pool.has_data(member(pool, "a"), "x")
     use(pool, "a", cores=4.0, tasks=40)
     pool.remove("a")
     pool.put("c", MACHINE, linked=True)
@@ -276,6 +316,7 @@ def test_a_slot_is_used_again_and_nothing_of_the_last_stays() -> None:
     assert order(pool) == "cb"
     assert pool.mean_history == 0
     assert not any(pool.warm.values())
+    assert not pool.having(["x"])
 
 
 def test_what_a_worker_says_of_gpus_it_does_not_have_counts_for_nothing() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mycel.blobs import digests
-from mycel.client import Client, Invalid, NotFound
+from mycel.client import Client, Invalid, NotFound, Task
 
+from .conftest import SwarmMaker
 from .swarm import Swarm
 
 
@@ -85,6 +89,24 @@ class TestTasks:
         )
         assert again.result is not None
         assert again.result.text == "big\n"
+
+    def test_tasks_go_where_their_files_are(self, make_swarm: SwarmMaker, place: Path) -> None:
+        swarm = make_swarm()
+        swarm.up(workers=2)
+        shapes = itertools.count(1)
+
+        def run(**fields: Any) -> Task:
+            """Each of another shape, so that no lease is there for it already."""
+            own = {"cpu_cores": 0.05, "min_memory": next(shapes) << 20}
+            return swarm.client.submit(command=["true"], requirements=own, **fields)
+
+        (place / "weights").write_bytes(os.urandom(3 << 20))
+        usual = Counter(run(wait=30).worker for _ in range(5)).most_common(1)[0][0]
+        swarm.client.drain(usual)
+        holder = run(inputs=["weights"], wait=30).worker
+        swarm.client.resume(usual)
+        assert holder != usual
+        assert {run(inputs=["weights"], wait=30).worker for _ in range(5)} == {holder}
 
 
 def _object(swarm: Swarm, role: str, digest: str) -> Path:

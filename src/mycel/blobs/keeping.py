@@ -65,6 +65,8 @@ class Swarmwise:
     """The job and index of an assignment, if that worker holds it."""
     user_of: Callable[[str], str | None]
     addresses_of: Callable[[PeerId], tuple[str, ...]]
+    holds: Callable[[PeerId, str], None]
+    """Is told of each blob that a worker has in its cache, or is about to have."""
 
 
 class Keeping(BlobNode):
@@ -248,6 +250,7 @@ class Keeping(BlobNode):
             places = () if get.insist else self._places(channel.peer, digest)
             if places:
                 channel.write(Elsewhere(places))
+                self._world.holds(channel.peer, digest)
             else:
                 await self._send(channel, digest)
 
@@ -290,7 +293,7 @@ class Keeping(BlobNode):
         finally:
             self._sending -= 1
         if isinstance(last, Kept):
-            self._holders.setdefault(digest, {})[channel.peer] = None
+            self._is_held(digest, channel.peer)
 
     async def _take(self, channel: Channel, put: Put) -> None:
         digest = digests.parse(put.digest)
@@ -309,8 +312,12 @@ class Keeping(BlobNode):
         except (NoRoom, BlobTooLarge) as error:
             channel.write(Refused(str(error), again=isinstance(error, NoRoom)))
             return
-        self._holders.setdefault(digest, {})[channel.peer] = None
+        self._is_held(digest, channel.peer)
         channel.write(Kept())
+
+    def _is_held(self, digest: Digest, worker: PeerId) -> None:
+        self._holders.setdefault(digest, {})[worker] = None
+        self._world.holds(worker, digest)
 
     async def _take_in(self, channel: Channel, digest: Digest, size: int, job: JobId) -> None:
         user = self._world.user_of(job)

@@ -87,6 +87,14 @@ class RoundTrip(Event, frozen=True):
     seconds: float
 
 
+class DataHeld(Event, frozen=True):
+    """A worker has this file, or this folder's list, in its cache. It may drop it any time: a
+    hint."""
+
+    peer: PeerId
+    digest: str
+
+
 # Discovery, for the scheduler
 
 

@@ -18,6 +18,7 @@ PATH_BYTES_MAX: Final = 4096
 FILE_KEY: Final = "$file"
 _MARK: Final = b'"$file"'
 _DIGEST: Final = re.compile(r"blake3:[0-9a-f]{64}")
+_DIGEST_IN_JSON: Final = re.compile(rb'"\$file"\s*:\s*"(blake3:[0-9a-f]{64})"')
 
 
 class BadFile(Exception):
@@ -83,6 +84,11 @@ def check_pattern(pattern: str) -> None:
 def mentions_files(encoded: bytes) -> bool:
     """Cheap enough to be asked of every task's arguments."""
     return _MARK in encoded
+
+
+def digests_in(encoded: bytes) -> list[str]:
+    """Of the files among a task's arguments, without a look at what else they are."""
+    return [digest.decode() for digest in _DIGEST_IN_JSON.findall(encoded)]
 
 
 def files_in(value: Any) -> Iterator[Input]:

@@ -14,6 +14,7 @@ from typing import NewType
 import msgspec
 
 from . import bitmaps
+from .files import digests_in, mentions_files
 from .identifiers import JobId, JobNumber
 from .resources import Requirements
 from .stages import Handed, Policy, StageRun
@@ -190,6 +191,12 @@ class Block:
         else:
             return b""
         return found if self.handed is None else self.handed.arguments(found)
+
+    def files_of(self, index: int) -> list[str]:
+        """Digests of the files that a task names, in its job or in its arguments."""
+        named = [one.digest for one in self.work.inputs if one.digest]
+        argument = self.argument(index)
+        return named + digests_in(argument) if mentions_files(argument) else named
 
     @property
     def is_over(self) -> bool:

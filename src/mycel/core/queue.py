@@ -151,6 +151,13 @@ class ShapeQueue:
             if block.fresh:
                 yield block.group.specification
 
+    def next_files(self) -> list[str]:
+        """Digests of what the task needs that is sent next."""
+        if self.came_back:
+            return self.came_back[0].block.files_of(self.came_back[0].index)
+        block = next((block for block in self.blocks if block.fresh), None)
+        return [] if block is None else block.files_of(block.first + block.cursor)
+
     def drop_job(self, job: Job) -> None:
         """The job has ended: nothing of it waits."""
         self.blocks = deque(block for block in self.blocks if block.job is not job)

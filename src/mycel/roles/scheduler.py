@@ -7,6 +7,7 @@ import random
 import socket
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ from mycel.blobs.book import BlobBook
 from mycel.blobs.keeping import Keeping, Swarmwise
 from mycel.blobs.store import BlobStore
 from mycel.config import Configuration
+from mycel.core.events import DataHeld, Event
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import RetrySettings, SchedulerSettings
 from mycel.discovery.peerbook import PeerBook
@@ -130,7 +132,7 @@ async def serve(program: Program, port: int | None) -> None:
     )
     backend.checkpoints = checkpoints
     node.arrival = program.arrival()
-    keeping = keeping_of(program, machine)
+    keeping = keeping_of(program, machine, node.post)
     node.blobs = keeping.channels
     limits = Limits(request_bytes=configuration.scheduler.api.max_request_size)
 
@@ -169,7 +171,7 @@ async def serve(program: Program, port: int | None) -> None:
         bound.close()
 
 
-def keeping_of(program: Program, machine: Scheduler) -> Keeping:
+def keeping_of(program: Program, machine: Scheduler, post: Callable[[Event], None]) -> Keeping:
     """The blobs of this scheduler: what users and workers bring, in its folder."""
     settings = program.configuration.scheduler.files
     folder = program.folder.path / "blobs"
@@ -178,6 +180,7 @@ def keeping_of(program: Program, machine: Scheduler) -> Keeping:
     world.task_of = machine.task_of
     world.user_of = machine.user_of
     world.addresses_of = machine.addresses_of
+    world.holds = lambda peer, digest: post(DataHeld(peer, digest))
     return Keeping(
         store,
         BlobBook(folder / "book.db"),

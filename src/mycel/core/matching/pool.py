@@ -2,6 +2,7 @@
 
     put, remove         who there is and what they can do        rare
     report, ask, …      how they stand at the moment             often; mostly changes no index
+    has_data            whose cache has a file
     ranked              who should be asked for a shape, the best first
 
 Workers that are linked and workers that are only known, from the DHT, live here alike.
@@ -9,8 +10,8 @@ Workers that are linked and workers that are only known, from the DHT, live here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 from mycel.core.resources import Capabilities, Free, Requirements, Usage
 from mycel.core.work import Shape, reserved
@@ -30,7 +31,9 @@ from .standing import (
     score_of,
 )
 
+Key = TypeVar("Key")
 SHAPES_KEPT_MAX: Final = 256
+FILES_KEPT_MAX: Final = 4096
 _WRONG_MAX: Final = 32
 """So many that only seemed to have room, and the rest is looked at one by one."""
 
@@ -61,6 +64,8 @@ class Pool:
         """Who is behind the one that was asked last."""
         self.warm: dict[Shape, int] = {}
         """Who has run a shape before."""
+        self.data: dict[str, int] = {}
+        """Who has a file, by its digest; the one that was seen longest ago is first."""
         self.apply(settings or SelectionSettings(), algorithms)
 
     def apply(
@@ -144,6 +149,8 @@ class Pool:
         self.measured = _with(self.measured, slot, False)
         for shape, warm in self.warm.items():
             self.warm[shape] = _with(warm, slot, False)
+        for digest, having in self.data.items():
+            self.data[digest] = _with(having, slot, False)
         self._by_slot[slot] = None
         self._free_slots.append(slot)
 
@@ -192,6 +199,21 @@ class Pool:
             _bound(self.warm, SHAPES_KEPT_MAX)
             self.warm[shape] = warm | 1 << member.slot
 
+    def has_data(self, member: Member, digest: str) -> None:
+        having = self.data.pop(digest, 0)
+        _bound(self.data, FILES_KEPT_MAX)
+        self.data[digest] = having | 1 << member.slot
+
+    def having(self, digests: Iterable[str]) -> int:
+        """Who has all of these files, as far as that is known; if nobody has, who has any."""
+        every, some = -1, 0
+        for digest in digests:
+            having = self.data.get(digest, 0)
+            if having:
+                every &= having
+                some |= having
+        return every & some or some
+
     def ask(self, member: Member, request: int, shape: Shape, slots: int) -> None:
         """So much was just assigned to it: until it answers, that counts as taken."""
         member.assigned[request] = (reserved(shape), slots)
@@ -231,14 +253,19 @@ class Pool:
         return (near or eligible) & self.available
 
     def ranked(
-        self, shape: Shape, random: Callable[[], float], among: int = -1, excluded: int = 0
+        self,
+        shape: Shape,
+        random: Callable[[], float],
+        among: int = -1,
+        excluded: int = 0,
+        having_data: int = 0,
     ) -> Iterator[tuple[Member, bool]]:
         """Whom of these to ask, the best first, each with whether it has room now. The pool
         must not be changed before the last one is asked for."""
         candidates = self.filtered(shape) & among
         if excluded:
             candidates = without(candidates, excluded)
-        view = View(self, shape, random)
+        view = View(self, shape, random, having_data)
         need = reserved(shape)
         room = self._room.cut(candidates, need)
         late = candidates ^ room
@@ -272,6 +299,6 @@ def _with(mask: int, slot: int, there: bool) -> int:
     return mask | bit if there else mask ^ (mask & bit)
 
 
-def _bound(kept: dict[Shape, int], most: int) -> None:
+def _bound(kept: dict[Key, int], most: int) -> None:
     if len(kept) >= most:
         del kept[next(iter(kept))]

@@ -39,10 +39,14 @@ class SelectionSettings(msgspec.Struct, frozen=True, kw_only=True):
 class View:
     """What an algorithm may look at, for one shape."""
 
-    def __init__(self, pool: Pool, shape: Shape, random: Callable[[], float]) -> None:
+    def __init__(
+        self, pool: Pool, shape: Shape, random: Callable[[], float], having_data: int = 0
+    ) -> None:
         self._pool = pool
         self.shape = shape
         self.random = random
+        self.having_data = having_data
+        """Who has the files that the next task needs."""
 
     @property
     def local(self) -> int:
@@ -79,7 +83,7 @@ class View:
 
     def by_weight(self, mask: int) -> Iterator[int]:
         """The least burden and waste, where a worker that ran the shape before has the
-        advantage of one: its environment is there."""
+        advantage of one: its environment is there. One with the task's files has that of two."""
         burden = self._pool.burden
         parts = self._by_waste(mask)
         if not parts:
@@ -94,15 +98,17 @@ class View:
                 yield equal
 
     def _by_waste(self, mask: int) -> list[tuple[int, int]]:
-        warm = self._pool.warm.get(self.shape, 0)
+        warm, having = self._pool.warm.get(self.shape, 0), self.having_data
+        nearer = [one for one in ((0, warm & having), (1, having), (2, warm)) if one[1]]
         parts: list[tuple[int, int]] = []
         for waste, everybody in self._pool.eligibility.by_waste(self.shape.requirements):
             part = everybody & mask
-            if part & warm:
-                parts.append((waste, part & warm))
-                part ^= part & warm
+            for more, who in nearer:
+                if part & who:
+                    parts.append((waste + more, part & who))
+                    part ^= part & who
             if part:
-                parts.append((waste + 1, part))
+                parts.append((waste + 3, part))
         return parts
 
     def by_key(self, mask: int, key: Callable[[Member], float]) -> Iterator[int]:

@@ -57,7 +57,11 @@ class Leasing:
         pool = self._state.pool
         excluded = queue.asked | queue.refused
         for member, room in pool.ranked(
-            queue.shape, self._state.random, among=pool.linked, excluded=excluded
+            queue.shape,
+            self._state.random,
+            among=pool.linked,
+            excluded=excluded,
+            having_data=self._state.having_next_files(queue),
         ):
             enough = room_in_all >= want
             if room:

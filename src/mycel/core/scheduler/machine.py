@@ -135,6 +135,7 @@ class Scheduler:
             events.CheckAnswered: self._checking.answered,
             events.RoundTrip: self._round_trip,
             events.WorkerIsLocal: self._worker_is_local,
+            events.DataHeld: self._data_held,
             events.WorkersSeen: self._calling.seen,
             events.WorkerWithdrawn: self._calling.withdrawn,
             events.Submit: clients.submit,
@@ -386,6 +387,11 @@ class Scheduler:
 
     def _worker_is_local(self, event: events.WorkerIsLocal, now: float) -> None:
         self._roster.is_local(event.peer, now)
+
+    def _data_held(self, event: events.DataHeld, now: float) -> None:
+        worker = self.state.workers.get(event.peer)
+        if worker is not None and worker.member is not None:
+            self.state.pool.has_data(worker.member, event.digest)
 
     def _received(self, event: events.Received, now: float) -> None:
         message = event.message

@@ -29,9 +29,16 @@ class Sending:
         leases = [lease for lease in queue.leases.values() if self._is_usable(lease)]
         if not leases:
             return
-        # Leases of one slot are many to a worker: among equals the worker with least to do.
+        # Leases of one slot are many to a worker: among equals one with the next task's files,
+        # then the worker with least to do.
+        having = self._state.having_next_files(queue) if len(leases) > 1 else 0
         leases.sort(
-            key=lambda one: (one.outstanding / one.slots, len(one.worker.attempts), one.key)
+            key=lambda one: (
+                one.outstanding / one.slots,
+                not _is_among(one, having),
+                len(one.worker.attempts),
+                one.key,
+            )
         )
         careful = now < queue.careful_until
         # Idle slots first, wherever they are; only then does anything wait behind another.
@@ -122,6 +129,11 @@ class Sending:
     def _empty_bundle(self, first: AttemptId, block: Block) -> Bundle:
         job = block.job
         return Bundle(first, job.number, job.id, block.owner_epoch, block.work, [], [], [])
+
+
+def _is_among(lease: Lease, members: int) -> bool:
+    member = lease.worker.member
+    return member is not None and bool(members >> member.slot & 1)
 
 
 def _environment_bytes(block: Block) -> int:

@@ -267,6 +267,10 @@ class State:
         deadline_at = specification.deadline_at
         return deadline_at is not None and self.unix(now) >= deadline_at
 
+    def having_next_files(self, queue: ShapeQueue) -> int:
+        """Who of the pool has the files of the task that is sent next."""
+        return self.pool.having(queue.next_files()) if self.pool.data else 0
+
     def touch(self, queue: ShapeQueue) -> None:
         self.dirty[queue.shape] = queue
 
