@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from mycel.client import Invalid
+
 from .conftest import SwarmMaker
 from .rest import call
 from .swarm import Swarm, eventually
@@ -110,6 +112,44 @@ def test_a_model_task_runs_where_the_model_is_served(
     task = call(swarm, "POST", "/api/v1/tasks?wait=20", refused).json
     assert task["state"] == "failed"
     assert "418: short and stout" in task["error"]
+
+
+def test_the_input_of_a_model_may_be_a_file(
+    make_swarm: SwarmMaker, servers: Servers, tmp_path: Path
+) -> None:
+    swarm = make_swarm(worker("parrot", servers.start("one")))
+    swarm.up(workers=1)
+    long = tmp_path / "long.txt"
+    long.write_text("word " * 100_000)
+    task = swarm.client.submit(model="parrot", input=long, wait=30)
+    assert task.state == "succeeded", task.error
+    assert task.result is not None
+    assert task.result.text == f"one says {long.read_text()}"
+    with pytest.raises(Invalid, match="missing"):
+        swarm.client.submit(model="parrot", input={"blob": "blake3:" + "0" * 64})
+    with pytest.raises(Invalid, match="digest"):
+        swarm.client.submit(model="parrot", input={"blob": "long.txt"})
+
+
+def test_a_job_may_give_a_model_one_file_after_another(
+    make_swarm: SwarmMaker, servers: Servers, tmp_path: Path
+) -> None:
+    swarm = make_swarm(worker("parrot", servers.start("one")))
+    swarm.up(workers=1)
+    (tmp_path / "notes").mkdir()
+    for name in "ab":
+        (tmp_path / "notes" / f"{name}.txt").write_text(f"note {name}")
+    (tmp_path / "alone.txt").write_text("alone")
+    each = tmp_path / "each.toml"
+    each.write_text('inputs = { files = "notes/*.txt" }\n[task]\nmodel = "parrot"\n')
+    one = tmp_path / "one.toml"
+    one.write_text('count = 1\n[task]\nmodel = "parrot"\ninput = { file = "alone.txt" }\n')
+    for path in (each, one):
+        ended = swarm.mycel("submit", str(path), "--wait")
+        assert ended.code == 0, ended
+    results = [task.result for task in swarm.client.tasks()]
+    found = sorted(result.text or "" for result in results if result is not None)
+    assert found == ["one says alone", "one says note a", "one says note b"]
 
 
 def test_openai_routes(make_swarm: SwarmMaker, servers: Servers) -> None:

@@ -23,9 +23,9 @@ from .bodies import (
     RequirementsBody,
     TaskBody,
     TasksBody,
-    decode_input,
     decode_items,
 )
+from .model_inputs import files_of_input
 from .packages import in_environment
 from .problems import unprocessable
 from .services import service_of
@@ -155,10 +155,14 @@ def _work(body: TaskBody, path: str) -> Work:
     if body.serve is not None:
         return service_of(body, body.serve, env, f"{path}.serve")
     if body.model is not None:
+        if body.input is UNSET:
+            raise unprocessable("a model task needs input", f"{path}.input")
+        given = _raw(body.input)
         return Work(
             "model",
             model=body.model,
-            input=_input(body.input, f"{path}.input"),
+            input=given,
+            inputs=files_of_input(given, f"{path}.input"),
             parameters=b"" if body.parameters is UNSET else _raw(body.parameters),
             env=env,
             timeout_seconds=body.timeout,
@@ -232,24 +236,6 @@ def _environment(body: TaskBody, path: str) -> Pairs:
         if "=" in name or "\0" in name or "\0" in value:
             raise unprocessable(f"{name!r} is no environment variable", f"{path}.env")
     return _pairs(body.env)
-
-
-def _input(given: Raw | UnsetType, path: str) -> bytes:
-    if given is UNSET:
-        raise unprocessable("a model task needs input", path)
-    raw = _raw(given)
-    if raw[:1] == b'"':
-        return raw
-    if raw[:1] != b"{":
-        raise unprocessable("input is a string or an object", path)
-    try:
-        fields = decode_input(raw)
-    except msgspec.ValidationError as error:
-        raise unprocessable(str(error), path) from error
-    ways = (fields.text, fields.messages, fields.blob, None if fields.json is UNSET else 1)
-    if sum(way is not None for way in ways) != 1:
-        raise unprocessable("input has exactly one of text, messages, json and blob", path)
-    return raw
 
 
 def _requirements(body: RequirementsBody, default_cores: float, path: str) -> Requirements:

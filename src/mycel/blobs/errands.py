@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import mimetypes
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -135,5 +136,9 @@ def _inputs_of(run: Run) -> tuple[list[Input], bytes]:
     if mentions_files(arguments):
         given = msgspec.json.decode(arguments)
         inputs += files_in(given)
-        arguments = msgspec.json.encode(with_paths(given))
+        named = with_paths(given)
+        if run.work.driver == "model" and isinstance(named, str):
+            # The whole input is a file: a model is given what is in it.
+            named = {"blob": named, "media_type": mimetypes.guess_type(named)[0]}
+        arguments = msgspec.json.encode(named)
     return list(dict.fromkeys(checked(one) for one in inputs)), arguments

@@ -103,11 +103,12 @@ class Client:
 
         `inputs` are files and folders of this machine, `outputs` patterns of what comes back:
         `submit(command=[…], inputs=["data.csv"], outputs=["*.png"])`; `get` brings them here.
+        The `input` of a model may be a `Path`: the model gets what is in that file.
 
         With `wait` it answers when the task has ended, or after so many seconds (at most 60)
         with the task as it then is.
         """
-        if task.get("inputs"):
+        if task.get("inputs") or isinstance(task.get("input"), Path):
             task = self._bring_inputs(task, Path.cwd())
         target = "/api/v1/tasks" if not wait else f"/api/v1/tasks?wait={wait:g}"
         headers = f"Idempotency-Key: {idempotency_key}\r\n" if idempotency_key else ""
@@ -224,9 +225,9 @@ class Client:
         from .files import LocalFiles
 
         local = LocalFiles(folder)
-        inputs = local.inputs(task["inputs"])
+        brought = local.brought(task)
         self.upload(local.sources)
-        return {**task, "inputs": inputs}
+        return brought
 
     # Jobs
 
@@ -245,8 +246,7 @@ class Client:
         are opened, sent in batches and closed; `progress` hears of each."""
         body: dict[str, Any] = {"name": name, **job}
         if task is not None:
-            brought = self._bring_inputs(task, Path.cwd()) if task.get("inputs") else task
-            body["task"] = _with_text(brought)
+            body["task"] = _with_text(self._bring_inputs(task, Path.cwd()))
         if arguments is not None:
             body["arguments"] = arguments
         elif count is not None or not job:

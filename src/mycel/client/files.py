@@ -7,6 +7,7 @@ its place in the task's working folder, and is remembered for the upload.
 from __future__ import annotations
 
 import glob
+import mimetypes
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,27 @@ class LocalFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.sources: dict[str, Source] = {}
+
+    def brought(self, task: Mapping[str, Any]) -> dict[str, Any]:
+        """A task with the digests of what it names. Raises `JobFileError`."""
+        brought = dict(task)
+        if brought.get("inputs"):
+            brought["inputs"] = self.inputs(brought["inputs"])
+        given = brought.get("input")
+        if isinstance(given, Path):
+            brought["input"] = self.model_input(given)
+        elif isinstance(given, Mapping) and "file" in given:
+            unknown = sorted(given.keys() - {"file", "media_type"})
+            if unknown or not isinstance(given["file"], str):
+                raise JobFileError('the input of a model is { file = "…", media_type = "…" }')
+            brought["input"] = self.model_input(given["file"], given.get("media_type"))
+        return brought
+
+    def model_input(self, name: str | Path, media_type: str | None = None) -> dict[str, Any]:
+        """A file as the input of a model; what it is shows in its name, if nobody says so."""
+        digest = self._hash(self._folder / name)
+        media_type = media_type or mimetypes.guess_type(str(name))[0]
+        return {"blob": digest, **({"media_type": media_type} if media_type else {})}
 
     def inputs(self, given: Any) -> list[dict[str, Any]]:
         """A task's `inputs`, as the REST API takes them. Raises `JobFileError`."""

@@ -98,11 +98,12 @@ class JobFile:
     def _read_files(self, table: dict[str, Any], path: str) -> None:
         self._read_inputs(table, path)
         task = table.get("task")
-        if isinstance(task, dict) and "inputs" in task:
+        if isinstance(task, dict) and ("inputs" in task or "input" in task):
             try:
-                task["inputs"] = self.local.inputs(task["inputs"])
+                table["task"] = self.local.brought(task)
             except JobFileError as error:
-                raise self._wrong(f"{path}.task.inputs", str(error)) from error
+                key = "inputs" if "inputs" in task else "input"
+                raise self._wrong(f"{path}.task.{key}", str(error)) from error
 
     def _read_inputs(self, table: dict[str, Any], path: str) -> None:
         given = table.get("inputs")

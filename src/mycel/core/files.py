@@ -16,6 +16,8 @@ import msgspec
 DEPTH_MAX: Final = 64
 PATH_BYTES_MAX: Final = 4096
 FILE_KEY: Final = "$file"
+MODEL_INPUT_PATH: Final = "input"
+"""Where the file lies that a model task names as its input by the digest."""
 _MARK: Final = b'"$file"'
 _DIGEST: Final = re.compile(r"blake3:[0-9a-f]{64}")
 _DIGEST_IN_JSON: Final = re.compile(rb'"\$file"\s*:\s*"(blake3:[0-9a-f]{64})"')

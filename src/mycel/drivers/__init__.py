@@ -187,8 +187,8 @@ def create_drivers(names: Iterable[str], context: DriverContext) -> list[Driver]
 
 
 def _with_files(name: str, context: DriverContext) -> Driver:
-    # Their tasks run no program that reads a file of the task's.
-    if context.files is None or name in ("model", "service"):
+    # A service has no input.
+    if context.files is None or name == "service":
         return create_driver(name, context)
     from .filing import Filing
 

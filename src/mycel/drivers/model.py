@@ -6,6 +6,7 @@ server, which the worker's owner chose. What a stream brings is handed on as it 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import msgspec
@@ -16,6 +17,7 @@ from .coroutines import CoroutineDriver
 from .http_stream import Endpoint, EndpointFault, Response, request
 from .interface import VALUE_BYTES_MAX, DriverListener, Finished, Run
 from .model_calls import BadAnswer, BadInput, Call, Kind, call_of, refusal_of, value_of
+from .model_files import names_a_file, with_content
 
 STREAM_BYTES_MAX: Final = 16 << 20
 """Of one task's stream, all together."""
@@ -64,6 +66,8 @@ class ModelDriver(CoroutineDriver):
             raise EndpointFault(f"the model {work.model} is not served here any more")
         source = min(sources, key=lambda one: one.running)
         given = run.arguments or work.input
+        if names_a_file(given):
+            given = await asyncio.to_thread(with_content, source.kind, given, run.folder)
         call = call_of(source.kind, source.served_as, given, work.parameters)
         source.running += 1
         try:

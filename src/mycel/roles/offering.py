@@ -16,6 +16,7 @@ import msgspec
 from mycel.config.settings import Model, Worker
 from mycel.core.resources import ServedModel
 from mycel.devices import machine
+from mycel.drivers.filing import Filing
 from mycel.drivers.gguf import NotGguf, read_gguf
 from mycel.drivers.helper_client import Helper
 from mycel.drivers.http_stream import Endpoint
@@ -44,7 +45,8 @@ class Offering:
         root: Path,
         note: NoteLine,
     ) -> None:
-        self._drivers = [one for one in drivers if isinstance(one, ModelDriver)]
+        inner = [one.inner if isinstance(one, Filing) else one for one in drivers]
+        self._drivers = [one for one in inner if isinstance(one, ModelDriver)]
         """None where the owner wants no models here."""
         self._services = [one for one in drivers if isinstance(one, ServiceDriver)]
         self._serve = serve
