@@ -90,6 +90,28 @@ class TestTasks:
         assert again.result is not None
         assert again.result.text == "big\n"
 
+    def test_what_a_worker_does_not_keep_any_more_is_gone_and_said_to_be(
+        self, make_swarm: SwarmMaker, place: Path
+    ) -> None:
+        swarm = make_swarm(
+            '[worker]\ncpu_cores = 2\n[worker.files]\ncache_size = "3MB"\n'
+            'keep_size = "1MB"\nkeep_hours = 0.0001\n'
+        )
+        swarm.up(workers=1)
+
+        def leave(size: int) -> Task:
+            command = ["sh", "-c", f"head -c {size} /dev/urandom > big"]
+            return swarm.client.submit(command=command, outputs=["big"], keep="worker", wait=30)
+
+        task = leave(900_000)
+        assert task.state == "succeeded", task.error
+        refused = leave(1_100_000)
+        assert "keep_size" in (refused.error or refused.attempts[-1].error or "")
+        (place / "large").write_bytes(os.urandom(2_900_000))
+        swarm.client.submit(command=["true"], inputs=["large"], wait=30)
+        with pytest.raises(NotFound, match="for as long as it had promised"):
+            swarm.client.get(task.id, place)
+
     def test_tasks_go_where_their_files_are(self, make_swarm: SwarmMaker, place: Path) -> None:
         swarm = make_swarm()
         swarm.up(workers=2)

@@ -21,6 +21,7 @@ from mycel.blobs.errors import (
     BlobTooLarge,
     NoRoom,
     NoSuchBlob,
+    Vanished,
     WrongContent,
 )
 from mycel.blobs.keeping import Keeping
@@ -148,6 +149,9 @@ async def _bring_here(kept: Keeping, digest: Digest, caller: Caller) -> None:
         raise Problem(507, str(error)) from error
     except NoSuchBlob as error:
         raise Problem(503, str(error), headers=[(b"retry-after", b"5")]) from error
+    except Vanished as error:
+        detail = f"its worker has kept it for as long as it had promised: {error}"
+        raise Problem(404, detail) from error
     except BlobError as error:
         raise Problem(503, f"it lies with a worker: {error}") from error
     raise not_found(f"blob {digest} of yours")

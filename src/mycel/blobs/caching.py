@@ -23,6 +23,7 @@ from .channels import Channel, expect
 from .digests import Digest
 from .errors import Interrupted, NotGiven
 from .messages import BlobMessage, Elsewhere, Found, Get, Kept, Put, Refused, Wanted
+from .promises import Promises
 from .serving import BlobNode
 from .store import BlobStore
 from .transfers import answer_pieces, in_thread, receive
@@ -51,8 +52,10 @@ class Caching(BlobNode):
         *,
         key: bytes = b"",
         wall: Callable[[], float] = time.time,
+        promises: Promises | None = None,
     ) -> None:
         super().__init__(store, note)
+        self.promises = promises
         self._key = key or tickets.new_key()
         self._wall = wall
 
@@ -156,7 +159,7 @@ class Caching(BlobNode):
         if not tickets.is_good(self._key, digest, channel.peer, first.ends_at, first.ticket, now):
             channel.write(Refused("the scheduler has not allowed that"))
         elif digest not in self.store:
-            channel.write(Refused(f"{digest} is not here any more"))
+            channel.write(Refused(f"{digest} is not here any more", gone=True))
         else:
             channel.write(Found(self.store.size(digest)))
             await answer_pieces(channel, self.store, digest, self.threads, self.traffic)

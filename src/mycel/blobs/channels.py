@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 from mycel.core.identifiers import PeerId
 from mycel.swarm.interface import Stream, Swarm
 
-from .errors import Interrupted, NotGiven
+from .errors import Interrupted, NotGiven, Vanished
 from .messages import (
     BLOB_PROTOCOL,
     FRAME_BYTES,
@@ -235,7 +235,8 @@ async def expect(channel: Channel, kind: type[Kind]) -> Kind:
     """The next message, if it is of that kind; what was refused is raised."""
     message = await channel.read()
     if isinstance(message, Refused):
-        raise NotGiven(message.reason, again=message.again)
+        kind_of_no = Vanished if message.gone else NotGiven
+        raise kind_of_no(message.reason, again=message.again)
     if not isinstance(message, kind):
         raise Interrupted(f"{channel.peer} answered with {type(message).__name__}")
     return message

@@ -117,6 +117,10 @@ class TaskFiles:
                         group.create_task(push(digest, size))
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
+        elif caching.promises is not None:
+            promises = caching.promises
+            names = [Digest(file.digest) for file in tree.files]
+            await in_thread(caching.threads, lambda: promises.keep(names))
         encoded = trees.encode(tree)
         listed = await in_thread(caching.threads, lambda: caching.store.put(encoded))
         with caching.store.pinned(listed):

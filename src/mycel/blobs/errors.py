@@ -8,6 +8,7 @@ BlobError
 ├── NoRoom         all that is kept is in use, or the disk is full; worth another try later
 ├── Interrupted    a transfer broke off; what has come stays, worth another try
 ├── NotGiven       the other node has a reason not to give or take it
+│   └── Vanished   it had promised to keep it, and that is over
 └── BadTree        a folder that cannot be taken: a hostile path, a device, too many files
 """
 
@@ -49,6 +50,10 @@ class NotGiven(BlobError):
         super().__init__(reason)
         self.again = again
         """Another try may help."""
+
+
+class Vanished(NotGiven):
+    """It was there, and is not any more."""
 
 
 class BadTree(BlobError):

@@ -89,6 +89,8 @@ class Refused(BlobMessage, frozen=True, tag="refused"):
     reason: str
     again: bool = False
     """Another try may help."""
+    gone: bool = False
+    """It was there once, perhaps, and is not any more."""
 
 
 class Piece(BlobMessage, frozen=True, tag="piece"):

@@ -20,7 +20,7 @@ import shutil
 import stat
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -51,13 +51,15 @@ class BlobStore:
         self._bytes_max = bytes_max
         self._blob_bytes_max = min(blob_bytes_max or bytes_max, bytes_max)
         self._evicts = evicts
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._sizes: OrderedDict[Digest, int] = OrderedDict()
         """Least recently used first."""
         self._pins: Counter[Digest] = Counter()
         self._incoming: dict[Digest, Incoming] = {}
         self._whole = 0
         self._reserved = 0
+        self.short_of_room: Callable[[], None] = lambda: None
+        """Is called before anything is evicted: somebody may unpin what is not needed."""
         for folder in (self._objects, self._partial):
             folder.mkdir(parents=True, exist_ok=True)
         self._load()
@@ -86,7 +88,7 @@ class BlobStore:
         return digest in self._sizes
 
     def digests(self) -> list[Digest]:
-        with self._lock:
+        with self.lock:
             return list(self._sizes)
 
     def arrived(self, digest: Digest) -> int:
@@ -99,7 +101,7 @@ class BlobStore:
 
     def path(self, digest: Digest) -> Path:
         """Where it lies. Pin it for as long as the path is used."""
-        with self._lock:
+        with self.lock:
             self._touch(self._known(digest))
             return self._place(digest)
 
@@ -119,11 +121,11 @@ class BlobStore:
 
     def pin(self, digest: Digest) -> None:
         """It is in use until as many `unpin` follow."""
-        with self._lock:
+        with self.lock:
             self._pins[self._known(digest)] += 1
 
     def unpin(self, digest: Digest) -> None:
-        with self._lock:
+        with self.lock:
             assert self._pins[digest] > 0, "unpinned more often than pinned"
             self._pins[digest] -= 1
             if not self._pins[digest]:
@@ -154,7 +156,7 @@ class BlobStore:
     def begin(self, digest: Digest, size: int) -> Incoming:
         """Takes a blob in; `offset` of what is returned says how much of it is here already."""
         self.check_size(digest, size)
-        with self._lock:
+        with self.lock:
             if digest in self._incoming:
                 raise NoRoom(f"{digest} is arriving already: wait for it")
             path = self._partial / digests.hexadecimal(digest)
@@ -176,14 +178,14 @@ class BlobStore:
 
     def drop_partial(self, digest: Digest) -> None:
         """What has arrived of it is not to be gone on from."""
-        with self._lock:
+        with self.lock:
             path = self._partial / digests.hexadecimal(digest)
             if digest not in self._incoming and path.exists():
                 self._reserved -= path.stat().st_size
                 path.unlink()
 
     def remove(self, digest: Digest) -> None:
-        with self._lock:
+        with self.lock:
             if self._pins[digest]:
                 raise NoRoom(f"{digest} is in use")
             self._whole -= self._sizes.pop(self._known(digest))
@@ -196,14 +198,14 @@ class BlobStore:
         place.parent.mkdir(exist_ok=True)
         path.replace(place)
         _sync_folder(place.parent)
-        with self._lock:
+        with self.lock:
             self._sizes[incoming.digest] = incoming.size
             self._whole += incoming.size
             self._reserved -= incoming.size
             del self._incoming[incoming.digest]
 
     def broken_off(self, incoming: Incoming, here: int) -> None:
-        with self._lock:
+        with self.lock:
             self._reserved -= incoming.size - here
             del self._incoming[incoming.digest]
 
@@ -213,6 +215,7 @@ class BlobStore:
         excess = self.bytes_kept + size - self._bytes_max
         if excess <= 0:
             return
+        self.short_of_room()
         for path in list(self._partial.iterdir()):  # nobody may ever come back for those
             digest = Digest(digests.PREFIX + path.name)
             if excess > 0 and digest not in self._incoming:

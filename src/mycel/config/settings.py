@@ -224,6 +224,10 @@ class WorkerFiles(_Section, frozen=True):
     """What a worker keeps of the files that tasks have needed; those in use stay."""
     max_blob_size: ByteSize = ByteSize(0)
     """Of one file; 0 is as much as the cache."""
+    keep_size: ByteSize = ByteSize(0)
+    """Of outputs that stay here because their tasks say so; 0 is half of the cache."""
+    keep_hours: Duration = 168.0
+    """So long they are safe; then they go as other files do, when room is needed."""
 
 
 class SchedulerFiles(_Section, frozen=True):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mycel.access.keys import load_or_create_key
 from mycel.blobs.caching import Caching
 from mycel.blobs.errands import TaskFiles
+from mycel.blobs.promises import Promises
 from mycel.blobs.store import BlobStore
 from mycel.drivers.leftovers import remove_leftovers
 
@@ -17,10 +18,13 @@ if TYPE_CHECKING:
 def caching_of(program: Program) -> Caching:
     settings = program.configuration.worker.files
     limit = settings.max_blob_size or None
-    store = BlobStore(program.folder.path / "blobs", settings.cache_size, limit)
+    folder = program.folder.path / "blobs"
+    store = BlobStore(folder, settings.cache_size, limit)
+    keep_size = settings.keep_size or settings.cache_size // 2
+    promises = Promises(store, folder, keep_size, settings.keep_hours * 3600.0)
     # Kept, as the blobs are: schedulers that have it may go on to send others here.
-    key = load_or_create_key(program.folder.path / "blobs" / "ticket.key", "the cache's key")
-    return Caching(store, program.note, key=key)
+    key = load_or_create_key(folder / "ticket.key", "the cache's key")
+    return Caching(store, program.note, key=key, promises=promises)
 
 
 def files_of(program: Program, caching: Caching) -> TaskFiles:
