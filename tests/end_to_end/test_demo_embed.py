@@ -1,4 +1,4 @@
-"""`mycel demo embed`, where what it needs is in the cache: it is too much to fetch for a test."""
+"""`mycel demo embed`: a real model, fetched once into the user's cache."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from mycel.cli.errors import CommandError
 from mycel.demo import packages
 
-LIBRARY = packages.folder_of("embedding", ("embedding.txt",))
+
+@pytest.fixture(scope="module")
+def library() -> None:
+    """110 MB, of which whoever has no network has nothing."""
+    try:
+        packages.installed("embedding", ("embedding.txt",), "110 MB", print)
+    except CommandError as error:
+        pytest.skip(f"the model cannot be fetched: {error}")
 
 
-@pytest.mark.skipif(
-    not LIBRARY.is_dir(), reason="run 'mycel demo embed' once: it puts 110 MB into the cache"
-)
+@pytest.mark.usefixtures("library")
 def test_texts_become_vectors_that_can_be_searched(tmp_path: Path) -> None:
     texts = {
         "bread": "Mix flour, water and yeast, let the dough rise, and bake it in the oven.",
