@@ -1,7 +1,8 @@
 """The drivers of models as subjects of the conformance suite: requests to a server, and services.
 
-Where they differ from drivers of programs: a request writes nothing, so that there is nothing to
-tell while it runs; and a service is there to stay, so that its quick tasks fail.
+Where they differ from drivers of programs: a request writes nothing, and what a service writes is
+told when it ends, so that there is nothing to tell while they run; and a service is there to stay,
+so that its quick tasks fail.
 """
 
 from __future__ import annotations

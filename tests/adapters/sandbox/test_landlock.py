@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mycel import _native
 from mycel.drivers.conformance import Stage
 from mycel.drivers.sandbox import landlock
 from mycel.drivers.sandbox.holding import Hold
@@ -118,3 +119,13 @@ def test_its_own_places_are_all_it_needs(kind: str, play: Play) -> None:
         assert end.exit_code == 0, end.stderr
 
     play(kind, scenario)
+
+
+def test_a_launcher_that_does_not_run_leaves_the_limits_of_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_native, "launcher", lambda: b"no program at all")
+    standing = standing_in(tmp_path, "auto")
+    assert (standing.walls, standing.confine.groups) == ((), None)
+    assert "the launcher does not work here" in standing.remarks["limits"]
+    assert "memory" in standing.limits

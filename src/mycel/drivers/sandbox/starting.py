@@ -77,8 +77,11 @@ def stand(
         raise NoSandbox(remarks["sandbox"])
     plan: GroupsPlan | None = None
     try:
-        plan = make_places(_mark(root), memory, own) if launcher else None
-    except NoGroups as error:
+        if launcher:
+            if not confine.keeps_files:
+                _try(confine, root)  # or nobody would have: limited tasks start by it, too
+            plan = make_places(_mark(root), memory, own)
+    except (NoGroups, NoSandbox) as error:
         remarks["limits"] = f"by process, not by control groups: {error}"
     confine = msgspec.structs.replace(confine, groups=plan)
     return Standing(
@@ -203,7 +206,8 @@ def _try(confine: Confine, root: Path) -> None:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="trial-", dir=root))
         give(folder, confine.user)
-        kind = SANDBOX if confine.wrap else "Landlock"
+        alone = "Landlock" if confine.rules is not None else "the launcher"
+        kind = SANDBOX if confine.wrap else alone
         try:
             files = Descriptors(
                 _held_file(stack, "mycel-launch", confine.launcher),
