@@ -53,22 +53,25 @@ def find_engine(
     names = [name for name in ENGINES if wanted in ("auto", name)]
     candidates = {name: list(_candidates(name, options)) for name in names}
     known = _recalled(memory)
-    if known is not None and msgspec.structs.replace(known, remark="") in candidates.get(
-        known.name, ()
-    ):
-        return known
+    if known is not None:
+        plain = msgspec.structs.replace(known, remark="")
+        if plain in candidates.get(known.name, ()):
+            return known
     reasons: list[str] = []
     for name in names:
         if not candidates[name]:
             reasons.append(f"{name} is not installed")
         for engine in candidates[name]:
+            chosen = "".join(engine.options[len(options) :])
+            runtime = chosen.removeprefix("--runtime=")
+            if runtime and f"{runtime}:" in reasons[-1]:
+                continue  # it was podman's own choice, and has just complained
             trouble = _trouble(engine)
             if trouble is None:
                 found = msgspec.structs.replace(engine, remark="; ".join(reasons))
                 _remember(memory, found)
                 return found
-            chosen = "".join(f" with {one}" for one in engine.options[len(options) :])
-            reasons.append(f"{name}{chosen} does not work: {trouble}")
+            reasons.append(f"{name} {chosen}".rstrip() + f" does not work: {trouble}")
     raise NoEngine("; ".join(reasons) or "containers are switched off")
 
 
