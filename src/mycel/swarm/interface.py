@@ -264,8 +264,8 @@ class Swarm(Protocol):
     def peer(self) -> PeerId: ...
     @property
     def addresses(self) -> list[str]:
-        """Where this node can be dialled, each ending in `/p2p/<peer id>`; those through a
-        relay last."""
+        """Where this node can be dialled, each ending in `/p2p/<peer id>`: TCP before QUIC, of
+        each the direct ones before those through a relay."""
         ...
 
     def dial(self, address: str) -> None:
@@ -281,7 +281,7 @@ class Swarm(Protocol):
     def reserve(self, gateway: str) -> None:
         """Lets others reach this node through the gateway at this address, which ends in
         `/p2p/<peer id>`; `reservation` tells. While it is held, `addresses` has a way
-        through the gateway, after the direct ones. Raises `InvalidAddress`."""
+        through the gateway. Raises `InvalidAddress`."""
         ...
 
     def keep(self, peer: PeerId, kept: bool) -> None:

@@ -32,6 +32,7 @@ from mycel.swarm.interface import (
     SwarmListener,
 )
 from mycel.swarm.roles import roles_of
+from mycel.swarm.twins import is_quic
 
 
 class _Kind(IntEnum):
@@ -386,7 +387,8 @@ class Libp2pSwarm:
         is_new = address not in self._addresses
         if is_new:
             self._addresses.append(address)
-            self._addresses.sort(key=is_relayed)
+            # Lists of addresses have an end: what others can do without comes last.
+            self._addresses.sort(key=lambda known: (is_quic(known), is_relayed(known)))
         future = None if number is None else self._listens.pop(number, None)
         if future is not None and not future.done():
             future.set_result(address)

@@ -23,6 +23,11 @@ def quic_twin(tcp_address: str, port: int | None = None) -> str | None:
     return f"{place}/udp/{own_port if port is None else port}/quic-v1{peer or ''}"
 
 
+def is_quic(address: str) -> bool:
+    """Whether its first hop is QUIC."""
+    return "/quic-v1" in address.partition("/p2p/")[0]
+
+
 def port_of(tcp_address: str) -> int | None:
     parts = _TCP.match(tcp_address)
     return None if parts is None else int(parts[2])
