@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -59,8 +59,9 @@ TAKEN: Final = {CONTROL_PROTOCOL: "note:peer_joined", revoking.PROTOCOL: "note:r
 HELLOS_AT_ONCE: Final = 48
 """Fewer than a node lets wait from one address; one that is cut short keeps it waiting."""
 GOSSIP_BATCH: Final = 8
-JUDGED_SECONDS: Final = 2.0
 """From one identity: who goes on is not listened to any more."""
+JUDGED_SECONDS: Final = 2.0
+TAKEN_SECONDS: Final = 5.0
 GREETING: Final = b"\x13/multistream/1.0.0\n\x07/noise\n"
 
 
@@ -183,16 +184,16 @@ async def broken_frames(siege: Siege, protocol: str, count: int) -> Row:
     async def answered() -> bool:
         if not is_answered:
             return await _asks(siege, PING, bytes(32))
-        return await _asks(siege, protocol, len(valid).to_bytes(4, "big") + valid)
+        taken = await siege.count(taking)
+
+        async def is_taken() -> bool:
+            """A heartbeat may have answered before the frame was read."""
+            return await siege.count(taking) > taken
+
+        return await _asks(siege, protocol, len(valid).to_bytes(4, "big") + valid, is_taken)
 
     await siege.pelt(row, protocol, broken, count, answered)
     good = taken_before + (row.controls_accepted if is_answered else 0)
-
-    async def counted() -> bool:
-        """A heartbeat may have answered before the frame was read."""
-        return await siege.count(taking) >= good
-
-    await eventually(counted, 5)
     row.accepted = await siege.count(taking) - good
     return row
 
@@ -228,17 +229,24 @@ async def broken_protocols(siege: Siege, protocol: str, count: int) -> Row:
     return row
 
 
-async def _asks(siege: Siege, protocol: str, request: bytes) -> bool:
-    """Whether somebody honest gets an answer."""
+async def _asks(
+    siege: Siege,
+    protocol: str,
+    request: bytes,
+    is_taken: Callable[[], Awaitable[bool]] | None = None,
+) -> bool:
+    """Whether somebody honest gets an answer, and is heard before it leaves."""
     try:
         link = await siege.enter()
         stream = await siege.speaker.open(link, protocol)
         await siege.speaker.write(stream, request)
-        answer = await siege.speaker.read(stream, 1, READ_MILLISECONDS)
+        heard = bool(await siege.speaker.read(stream, 1, READ_MILLISECONDS))
+        if heard and is_taken is not None:
+            heard = await eventually(is_taken, TAKEN_SECONDS)
         await siege.speaker.leave(link)
     except Refused:
         return False
-    return bool(answer)
+    return heard
 
 
 async def forged_records(siege: Siege, count: int) -> Row:

@@ -18,6 +18,7 @@ RECORD: Final = b"mycel-record-v1"
 MINUTE_MS: Final = 60_000
 DAY_MS: Final = 24 * 60 * MINUTE_MS
 RECORD_MS: Final = 10 * MINUTE_MS
+SHORT_BYTES: Final = 8
 
 
 def now_ms() -> int:
@@ -104,5 +105,7 @@ async def false_messages(
         yield await scribe.seal(author, GOSSIP, b"another", high, now_ms(), payload)
         yield await scribe.seal(author, GOSSIP, name, high, now_ms(), payload, swarm="there")
         yield await scribe.seal(author, RECORD, name, high, now_ms(), payload)
-        yield good[: random.randrange(1, len(good))]
-        yield random.randbytes(random.randint(1, 300))
+        # Each other than all before it: of two that are one, only the first is looked at.
+        new = await scribe.seal(somebody(), GOSSIP, name, high, now_ms(), payload)
+        yield new[: random.randrange(SHORT_BYTES, len(new))]
+        yield random.randbytes(random.randint(SHORT_BYTES, 300))
