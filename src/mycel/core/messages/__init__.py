@@ -1,0 +1,158 @@
+"""What a scheduler and a worker say to each other.
+
+Every message travels on one of two streams between the same two peers: what concerns
+attempts and held leases on the *work* stream, where order matters; negotiation and news on
+the *control* stream, so that a full work stream delays neither. A link is both streams; when
+one breaks, the link is gone, and a worker starts the next one with `Register`.
+
+Times are readings of the sender's own clock and are only ever echoed or compared with other
+readings of the same clock. Fields are only ever added at the end, with a default.
+"""
+
+from __future__ import annotations
+
+from .base import (
+    MESSAGE_BYTES,
+    WIRE_VERSION,
+    Message,
+)
+from .control import (
+    FREE_FIELDS,
+    Close,
+    Closed,
+    Load,
+    LoadChange,
+    Offer,
+    Request,
+    Wanted,
+    load_change,
+)
+from .meeting import (
+    Announcement,
+    Join,
+    PeerRecord,
+    Peers,
+    Ping,
+    Pong,
+    Summons,
+)
+from .work import (
+    Accepted,
+    Acknowledge,
+    Assign,
+    Bundle,
+    CheckpointPart,
+    CheckpointTaken,
+    CheckpointWanted,
+    Described,
+    Dismiss,
+    Fetch,
+    HeldAttempt,
+    HeldLease,
+    Kill,
+    LeaseOver,
+    Outcome,
+    Progressed,
+    Refused,
+    Register,
+    Release,
+    Renew,
+    ResultPart,
+    Results,
+    Returned,
+    Started,
+    Streamed,
+    Text,
+    Welcome,
+    Window,
+    Withdraw,
+    Written,
+    announced,
+    in_parts,
+)
+
+WorkMessage = (
+    Register
+    | Accepted
+    | Refused
+    | Started
+    | Results
+    | Returned
+    | Streamed
+    | Written
+    | Progressed
+    | CheckpointPart
+    | CheckpointTaken
+    | CheckpointWanted
+    | LeaseOver
+    | Welcome
+    | Assign
+    | Withdraw
+    | Kill
+    | Acknowledge
+    | Renew
+    | Release
+    | Dismiss
+    | ResultPart
+    | Fetch
+    | Described
+)
+ControlMessage = Request | Offer | Wanted | Load | LoadChange | Close | Closed | Join | Peers
+SignalMessage = Ping | Pong | Summons
+
+__all__ = [
+    "FREE_FIELDS",
+    "MESSAGE_BYTES",
+    "WIRE_VERSION",
+    "Accepted",
+    "Acknowledge",
+    "Announcement",
+    "Assign",
+    "Bundle",
+    "CheckpointPart",
+    "CheckpointTaken",
+    "CheckpointWanted",
+    "Close",
+    "Closed",
+    "ControlMessage",
+    "Described",
+    "Dismiss",
+    "Fetch",
+    "HeldAttempt",
+    "HeldLease",
+    "Join",
+    "Kill",
+    "LeaseOver",
+    "Load",
+    "LoadChange",
+    "Message",
+    "Offer",
+    "Outcome",
+    "PeerRecord",
+    "Peers",
+    "Ping",
+    "Pong",
+    "Progressed",
+    "Refused",
+    "Register",
+    "Release",
+    "Renew",
+    "Request",
+    "ResultPart",
+    "Results",
+    "Returned",
+    "SignalMessage",
+    "Started",
+    "Streamed",
+    "Summons",
+    "Text",
+    "Wanted",
+    "Welcome",
+    "Window",
+    "Withdraw",
+    "WorkMessage",
+    "Written",
+    "announced",
+    "in_parts",
+    "load_change",
+]

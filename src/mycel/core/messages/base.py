@@ -1,0 +1,16 @@
+"""What all messages have in common."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+WIRE_VERSION: Final = 1
+MESSAGE_BYTES: Final = 8 << 20
+"""Arguments, or results, that make a message longer than this go into the next one, unless
+one alone is; a frame may be twice as long."""
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True):
+    """Base of all messages; the subclasses carry the tag that names them on the wire."""

@@ -1,0 +1,121 @@
+"""On the control stream: negotiation and news, which no full work stream delays."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from mycel.core.identifiers import LeaseId, RequestId
+from mycel.core.resources import Amounts, Free, Usage
+from mycel.core.work import Shape
+
+from .base import Message
+
+
+class Request(Message, frozen=True, tag="request"):
+    request: RequestId
+    shape: Shape
+    slots: int
+    token: bytes = b""
+    """By what right: of the shape's user, bound to the scheduler that asks."""
+    expected_seconds: float = 0.0
+    """How long such tasks usually take; 0 if nobody knows."""
+
+
+class Offer(Message, frozen=True, tag="offer"):
+    """The answer to a request. A yes carries the lease itself, so that negotiation costs one
+    round trip; who does not want it any more releases it."""
+
+    request: RequestId
+    yes: bool
+    reason: str = ""
+    eta_seconds: float = 0.0
+    """With a yes: how long until such a task starts. With a no: when there may be room."""
+    cost: float = 0.0
+    """Of one task, as long as it is expected to take."""
+    lease: LeaseId | None = None
+    slots: int = 0
+    window: int = 0
+    clock: float = 0.0
+    capacity: int = 0
+    """How many more such tasks fit beside these."""
+    floor: float = 0.0
+    """Each attempt under the lease costs at least this…"""
+    rate: float = 0.0
+    """…or so much an hour, as long as the lease lasts."""
+
+
+class Wanted(Message, frozen=True, tag="wanted"):
+    """Somebody's request does not fit beside this lease."""
+
+    lease: LeaseId
+    slots: int
+    priority: int
+    ours: bool
+    """The request came from the holder of the lease itself."""
+
+
+class Load(Message, frozen=True, tag="load"):
+    """What of the worker is free now, as a whole."""
+
+    free: Free
+    running: int
+    accepting: bool = True
+    closed_for: str = ""
+    usage: Usage | None = None
+
+
+class LoadChange(Message, frozen=True, tag="load_change"):
+    """What has changed since `Register`, or since the last of these; None is as before."""
+
+    running: int
+    accepting: bool = True
+    cpu_millis: int | None = None
+    memory: int | None = None
+    disk: int | None = None
+    gpu_millis: tuple[int, ...] | None = None
+    custom: Amounts | None = None
+    closed_for: str = ""
+    """Why it is not accepting."""
+    usage: Usage | None = None
+
+    def applied_to(self, free: Free) -> Free:
+        changes = {
+            name: value for name in FREE_FIELDS if (value := getattr(self, name)) is not None
+        }
+        return msgspec.structs.replace(free, **changes)
+
+
+FREE_FIELDS: Final = ("cpu_millis", "memory", "disk", "gpu_millis", "custom")
+
+
+def load_change(
+    before: Free, now: Free, running: int, closed_for: str = "", usage: Usage | None = None
+) -> LoadChange:
+    """`usage` only if it has changed."""
+    changes = {
+        name: getattr(now, name)
+        for name in FREE_FIELDS
+        if getattr(now, name) != getattr(before, name)
+    }
+    return LoadChange(running, not closed_for, closed_for=closed_for, usage=usage, **changes)
+
+
+class Close(Message, frozen=True, tag="close"):
+    """Somebody wants this worker to take no new work, or some again; the answer is `Closed`."""
+
+    request: RequestId
+    on: bool
+    user: str
+    hand_back_after_seconds: float | None = None
+    token: bytes = b""
+    """By what right: of that user, bound to the scheduler that asks."""
+
+
+class Closed(Message, frozen=True, tag="closed"):
+    request: RequestId
+    objection: str
+    """Not empty: nothing was changed."""
+    accepting: bool
+    closed_for: str = ""
