@@ -18,16 +18,8 @@ import msgspec
 from .complaints import complaint, field_types
 from .errors import ConfigurationMalformed, ConfigurationMissing, ConfigurationUnreadable
 from .lines import lines_of_keys
-from .settings import (
-    AlgorithmName,
-    BindAddress,
-    ByteSize,
-    Configuration,
-    DriverName,
-    Multiaddr,
-    Sections,
-    read_special,
-)
+from .settings import Configuration, Sections
+from .values import AlgorithmName, BindAddress, ByteSize, DriverName, Multiaddr, read_special
 
 VARIABLE_PREFIX: Final = "MYCEL_"
 _AT_LINE: Final = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)

@@ -12,7 +12,7 @@ from .program import Program, RoleFault
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from mycel.config.settings import BindAddress
+    from mycel.config.values import BindAddress
     from mycel.swarm.interface import SwarmFigures
 
 
