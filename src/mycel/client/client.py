@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from mycel.core.identifiers import ulid
 
-from . import errors
 from .batches import split
-from .connection import Address, Answer, Connection
-from .errors import Busy, ConnectionLost, NotRunning, TaskCancelled, TaskFailed, WaitTimedOut
+from .connection import Address, Connection
+from .errors import Busy, ConnectionLost, NotRunning, TaskCancelled, TaskFailed
 from .events import Event, read_events
+from .session import ANSWER_SECONDS, WAIT_SECONDS, Session
 from .shapes import (
     Explanation,
     Job,
@@ -39,31 +39,19 @@ if TYPE_CHECKING:
     from .files import Source
     from .transfers import Moved
 
-ANSWER_SECONDS: Final = 60.0
-WAIT_SECONDS: Final = 30.0
-"""One request waits so long at most; longer waits are several."""
 PATIENCE_SECONDS: Final = 600.0
 """So long a batch is offered again while the scheduler's queue is full."""
-IDLE_CONNECTIONS_MAX: Final = 64
-
 _encode: Final = msgspec.json.Encoder().encode
 _decode_lines: Final = msgspec.json.Decoder(Result).decode_lines
-_Kind = TypeVar("_Kind")
 Progress = Callable[[int], None]
 """Is told how many tasks have been sent so far."""
 
 
 class Client:
-    """Thread-safe: each request takes an idle connection, or opens one.
-
-    Job and task ids are given in full; `resolve_job` and `resolve_task` complete prefixes.
-    """
+    """Thread-safe. Ids of jobs and tasks are given in full; `find_jobs` completes prefixes."""
 
     def __init__(self, api: str, token: str) -> None:
-        self._address = Address.parse(api)
-        self._token = token
-        self._idle: list[Connection] = []
-        self._decoders: dict[type, Any] = {}
+        self._session = Session(Address.parse(api), token)
 
     @classmethod
     def from_home(cls, home: str | Path | None = None) -> Self:
@@ -80,11 +68,10 @@ class Client:
 
     @property
     def api(self) -> str:
-        return self._address.text
+        return self._session.address.text
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        self._session.close()
 
     def __enter__(self) -> Self:
         return self
@@ -113,7 +100,7 @@ class Client:
         target = "/api/v1/tasks" if not wait else f"/api/v1/tasks?wait={wait:g}"
         headers = f"Idempotency-Key: {idempotency_key}\r\n" if idempotency_key else ""
         body = _encode(_with_text(task))
-        return self._ask(Task, "POST", target, body, headers, (wait or 0) + ANSWER_SECONDS)
+        return self._session.ask(Task, "POST", target, body, headers, (wait or 0) + ANSWER_SECONDS)
 
     def run(self, function: str, /, *arguments: Any, **named: Any) -> Any:
         """Calls `module:function` on a worker and returns its value."""
@@ -123,17 +110,17 @@ class Client:
         return self._value_of(task if task.is_over else self.wait(task.id))
 
     def task(self, task_id: str) -> Task:
-        return self._ask(Task, "GET", f"/api/v1/tasks/{task_id}")
+        return self._session.ask(Task, "GET", f"/api/v1/tasks/{task_id}")
 
     def tasks(
         self, *, job: str | None = None, state: str | None = None, limit: int | None = None
     ) -> Iterator[Task]:
         """The newest job's first."""
-        return self._pages(TaskPage, "/api/v1/tasks", {"job": job, "state": state}, limit)
+        return self._session.pages(TaskPage, "/api/v1/tasks", {"job": job, "state": state}, limit)
 
     def wait(self, task_id: str, timeout: float | None = None) -> Task:
         """Until the task has ended."""
-        return self._wait(Task, f"/api/v1/tasks/{task_id}", f"task {task_id}", timeout)
+        return self._session.wait(Task, f"/api/v1/tasks/{task_id}", f"task {task_id}", timeout)
 
     def result(self, task_id: str, timeout: float | None = None) -> Any:
         """The value of a task, when it has ended; raises `TaskFailed` if it has none."""
@@ -146,21 +133,21 @@ class Client:
         return value
 
     def _large_value(self, task_id: str) -> Any:
-        found = self._ask(TaskResult, "GET", f"/api/v1/tasks/{task_id}/result")
+        found = self._session.ask(TaskResult, "GET", f"/api/v1/tasks/{task_id}/result")
         return found.json
 
     def logs(self, task_id: str) -> Logs:
-        return self._ask(Logs, "GET", f"/api/v1/tasks/{task_id}/logs")
+        return self._session.ask(Logs, "GET", f"/api/v1/tasks/{task_id}/logs")
 
     def log(self, task_id: str, stream: str) -> bytes:
         """`stdout` or `stderr`, exactly as it was written."""
-        return self._request("GET", f"/api/v1/tasks/{task_id}/logs?stream={stream}").body
+        return self._session.request("GET", f"/api/v1/tasks/{task_id}/logs?stream={stream}").body
 
     def follow_logs(self, identifier: str) -> Iterator[LogPiece]:
         """What a task writes, as it comes, until it has ended; of a job, all its tasks that
         take longer than a moment. Breaks off with `ConnectionLost` if the scheduler does."""
         kind = "tasks" if "." in identifier else "jobs"
-        for event in read_events(self._stream(f"/api/v1/{kind}/{identifier}/logs?follow")):
+        for event in read_events(self._session.stream(f"/api/v1/{kind}/{identifier}/logs?follow")):
             if isinstance(event, Event) and event.kind == "log":
                 yield _log_piece(event.data)
             elif isinstance(event, Event):
@@ -168,13 +155,13 @@ class Client:
         raise ConnectionLost(f"{self.api} broke off")
 
     def explain(self, task_id: str) -> Explanation:
-        return self._ask(Explanation, "GET", f"/api/v1/tasks/{task_id}/explain")
+        return self._session.ask(Explanation, "GET", f"/api/v1/tasks/{task_id}/explain")
 
     def cancel(self, identifier: str) -> Task | Job:
         """A task or a whole job; again is fine."""
         if "." in identifier:
-            return self._ask(Task, "DELETE", f"/api/v1/tasks/{identifier}")
-        return self._ask(Job, "DELETE", f"/api/v1/jobs/{identifier}")
+            return self._session.ask(Task, "DELETE", f"/api/v1/tasks/{identifier}")
+        return self._session.ask(Job, "DELETE", f"/api/v1/jobs/{identifier}")
 
     # Files
 
@@ -201,25 +188,12 @@ class Client:
 
     def upload_offset(self, digest: str) -> int:
         """How much of a blob has come before an upload broke off."""
-        connection = self._take()
-        try:
-            answer = connection.exchange("HEAD", f"/api/v1/blobs/{digest}", None, "", WAIT_SECONDS)
-        except BaseException:
-            connection.close()
-            raise
-        self._put_back(connection, answer)
+        answer = self._session.exchange("HEAD", f"/api/v1/blobs/{digest}", timeout=WAIT_SECONDS)
         return int(answer.headers.get("upload-offset", "0"))
 
-    @contextlib.contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def connection(self) -> AbstractContextManager[Connection]:
         """For one exchange that is read to its end; one that fails closes it."""
-        connection = self._take()
-        try:
-            yield connection
-        except BaseException:
-            connection.close()
-            raise
-        self._idle.append(connection)
+        return self._session.connection()
 
     def _bring_inputs(self, task: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         from .files import LocalFiles
@@ -270,11 +244,11 @@ class Client:
 
     def submit_job_body(self, body: Mapping[str, Any]) -> Job:
         """A job exactly as the REST API takes it, in one request."""
-        return self._decode(Job, self._again("POST", "/api/v1/jobs", _encode(body)))
+        return self._session.ask_again(Job, "POST", "/api/v1/jobs", _encode(body))
 
     def preview_job(self, body: Mapping[str, Any]) -> Preview:
         """What would come of a job; nothing is changed."""
-        return self._ask(Preview, "POST", "/api/v1/jobs?dry_run=true", _encode(body))
+        return self._session.ask(Preview, "POST", "/api/v1/jobs?dry_run=true", _encode(body))
 
     def append(self, job_id: str, batch: Mapping[str, Any]) -> None:
         """Appends a numbered batch, such as `{"batch": 0, "arguments": [[1], [2]]}`, to an
@@ -283,7 +257,7 @@ class Client:
         patience_ends = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                self._again("POST", f"/api/v1/jobs/{job_id}/tasks", body)
+                self._session.ask_again(Any, "POST", f"/api/v1/jobs/{job_id}/tasks", body)
                 return
             except Busy as busy:
                 if time.monotonic() > patience_ends:
@@ -291,17 +265,17 @@ class Client:
                 time.sleep(busy.retry_after_seconds)
 
     def close_job(self, job_id: str) -> Job:
-        return self._decode(Job, self._again("POST", f"/api/v1/jobs/{job_id}/close", None))
+        return self._session.ask_again(Job, "POST", f"/api/v1/jobs/{job_id}/close", None)
 
     def job(self, job_id: str) -> Job:
-        return self._ask(Job, "GET", f"/api/v1/jobs/{job_id}")
+        return self._session.ask(Job, "GET", f"/api/v1/jobs/{job_id}")
 
     def jobs(self, *, limit: int | None = None) -> Iterator[Job]:
         """Newest first."""
-        return self._pages(JobPage, "/api/v1/jobs", {}, limit)
+        return self._session.pages(JobPage, "/api/v1/jobs", {}, limit)
 
     def wait_job(self, job_id: str, timeout: float | None = None) -> Job:
-        return self._wait(Job, f"/api/v1/jobs/{job_id}", f"job {job_id}", timeout)
+        return self._session.wait(Job, f"/api/v1/jobs/{job_id}", f"job {job_id}", timeout)
 
     def results(self, job_id: str, *, follow: bool = True, after: int = 0) -> Iterator[Result]:
         """Results as they are committed; with `follow` until the job has ended. A stream that
@@ -338,7 +312,7 @@ class Client:
             query["after"] = None if after is None else str(after)
             text = urlencode({name: value for name, value in query.items() if value is not None})
             try:
-                for event in read_events(self._stream(f"/api/v1/events?{text}")):
+                for event in read_events(self._session.stream(f"/api/v1/events?{text}")):
                     failures = 0
                     if isinstance(event, int):
                         after = event
@@ -368,165 +342,54 @@ class Client:
     # The swarm
 
     def workers(self) -> list[Worker]:
-        return self._ask(WorkerPage, "GET", "/api/v1/workers").items
+        return self._session.ask(WorkerPage, "GET", "/api/v1/workers").items
 
     def drain(self, worker: str, hand_back_after: float | None = None) -> Worker:
         """Lets a worker, by its name or peer id, take no new work. What still runs after so
         many seconds goes back to the queue, without counting; None lets it finish."""
         query = "" if hand_back_after is None else f"?hand_back_after={hand_back_after:g}"
         target = f"/api/v1/workers/{quote(worker, safe='')}/drain{query}"
-        return self._ask(Worker, "POST", target)
+        return self._session.ask(Worker, "POST", target)
 
     def resume(self, worker: str) -> Worker:
-        return self._ask(Worker, "POST", f"/api/v1/workers/{quote(worker, safe='')}/resume")
+        return self._session.ask(Worker, "POST", f"/api/v1/workers/{quote(worker, safe='')}/resume")
 
     def stats(self) -> dict[str, Any]:
-        return self._ask(dict[str, Any], "GET", "/api/v1/stats")
+        return self._session.ask(dict[str, Any], "GET", "/api/v1/stats")
 
     def revoke(self, records: list[bytes]) -> int:
         """Spreads what the swarm's owner has signed; how many were news to the scheduler."""
         body = _encode({"records": records})
-        answer = self._ask(dict[str, int], "POST", "/api/v1/revocations", body)
+        answer = self._session.ask(dict[str, int], "POST", "/api/v1/revocations", body)
         return answer["taken"]
 
     def metrics(self) -> str:
-        return self._request("GET", "/metrics").body.decode()
+        return self._session.request("GET", "/metrics").body.decode()
 
     def get(self, path: str, directory: str | Path | None = None) -> Any:
         """With a directory: brings the outputs of a task there, and says where they are. Without
         one: any other answer of the API, as JSON says it."""
         if directory is not None:
             return self.outputs(path, Path(directory))
-        return self._ask(Any, "GET", path)
+        return self._session.ask(Any, "GET", path)
 
     def post(self, path: str, body: object) -> Any:
         """Likewise, with a body."""
-        return self._ask(Any, "POST", path, msgspec.json.encode(body))
+        return self._session.ask(Any, "POST", path, msgspec.json.encode(body))
 
     def find_jobs(self, prefix: str, limit: int = 2) -> list[Job]:
         query = urlencode({"prefix": prefix, "limit": limit})
-        return self._ask(JobPage, "GET", f"/api/v1/jobs?{query}").items
+        return self._session.ask(JobPage, "GET", f"/api/v1/jobs?{query}").items
 
     # Below
-
-    def _ask(
-        self,
-        kind: type[_Kind],
-        method: str,
-        target: str,
-        body: bytes | None = None,
-        headers: str = "",
-        timeout: float = ANSWER_SECONDS,
-    ) -> _Kind:
-        return self._decode(kind, self._request(method, target, body, headers, timeout))
-
-    def _decode(self, kind: type[_Kind], answer: Answer) -> _Kind:
-        decoder = self._decoders.get(kind)
-        if decoder is None:
-            decoder = self._decoders[kind] = msgspec.json.Decoder(kind)
-        decoded: _Kind = decoder.decode(answer.body)
-        return decoded
-
-    def _again(self, method: str, target: str, body: bytes | None) -> Answer:
-        """For requests that change nothing the second time."""
-        try:
-            return self._request(method, target, body)
-        except ConnectionLost:
-            return self._request(method, target, body)
-
-    def _request(
-        self,
-        method: str,
-        target: str,
-        body: bytes | None = None,
-        headers: str = "",
-        timeout: float = ANSWER_SECONDS,
-    ) -> Answer:
-        connection = self._take()
-        try:
-            answer = connection.exchange(method, target, body, headers, timeout)
-        except BaseException:
-            connection.close()
-            raise
-        self._put_back(connection, answer)
-        if answer.status >= 400:
-            retry_after = answer.headers.get("retry-after")
-            raise errors.from_answer(answer.status, answer.body, retry_after)
-        return answer
-
-    def _take(self) -> Connection:
-        while self._idle:
-            try:
-                connection = self._idle.pop()
-            except IndexError:  # another thread was faster
-                break
-            if not connection.is_stale:
-                return connection
-            connection.close()
-        return Connection(self._address, self._token)
-
-    def _put_back(self, connection: Connection, answer: Answer) -> None:
-        closing = answer.headers.get("connection", "").lower() == "close"
-        if closing or len(self._idle) >= IDLE_CONNECTIONS_MAX:
-            connection.close()
-        else:
-            self._idle.append(connection)
-
-    def _wait(self, kind: type[_Kind], path: str, what: str, timeout: float | None) -> _Kind:
-        ends_at = None if timeout is None else time.monotonic() + timeout
-        while True:
-            seconds = WAIT_SECONDS
-            if ends_at is not None:
-                seconds = max(0.0, min(seconds, ends_at - time.monotonic()))
-            found = self._ask(kind, "GET", f"{path}?wait={seconds:g}")
-            if found.is_over:  # type: ignore[attr-defined]
-                return found
-            if ends_at is not None and time.monotonic() >= ends_at:
-                assert timeout is not None
-                raise WaitTimedOut(what, timeout)
-
-    def _pages(
-        self, kind: type[Any], path: str, query: Mapping[str, str | None], limit: int | None
-    ) -> Iterator[Any]:
-        cursor: str | None = None
-        while True:
-            asked = {**query, "cursor": cursor}
-            if limit is not None:
-                asked["limit"] = str(min(limit, 1000))
-            text = urlencode({name: value for name, value in asked.items() if value is not None})
-            page = self._ask(kind, "GET", f"{path}?{text}" if text else path)
-            for item in page.items:
-                yield item
-                if limit is not None:
-                    limit -= 1
-                    if limit == 0:
-                        return
-            cursor = page.next
-            if cursor is None:
-                return
 
     def _result_stream(self, job_id: str, follow: bool, after: int) -> Iterator[Result]:
         target = f"/api/v1/jobs/{job_id}/results?after={after}" + ("&follow" if follow else "")
         rest = b""
-        for piece in self._stream(target):
+        for piece in self._session.stream(target):
             whole, newline, rest = (rest + piece).rpartition(b"\n")
             if newline:
                 yield from _decode_lines(whole)
-
-    def _stream(self, target: str) -> Iterator[bytes]:
-        connection = self._take()
-        complete = False
-        try:
-            answer, pieces = connection.stream(target)
-            if answer.status >= 400:
-                raise errors.from_answer(answer.status, answer.body, None)
-            yield from pieces
-            complete = True
-        finally:
-            if complete:
-                self._put_back(connection, answer)
-            else:
-                connection.close()
 
 
 class _RoleState(msgspec.Struct):
