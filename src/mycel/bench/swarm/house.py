@@ -144,6 +144,10 @@ class Gateway(BenchNode):
         super().__init__()
         self.listener = _CountingGateway(self)
 
+    def start(self, swarm: Libp2pSwarm) -> None:
+        super().start(swarm)
+        self.listener.start(swarm)
+
 
 class _CountingGateway(GatewayNode):
     def __init__(self, counts: BenchNode) -> None:
