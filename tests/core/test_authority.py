@@ -168,3 +168,17 @@ def test_a_revocation_ends_what_stands_on_it_and_nothing_else() -> None:
     ]
     offer = stage.ask()
     assert (offer.yes, offer.reason) == (False, "its token was revoked")
+
+
+def test_a_request_that_waits_for_room_does_not_outlive_its_token() -> None:
+    stage = Stage(GOOD)
+    everything = Request(RequestId(1), SHAPE, 8, b"token")
+    [taken, *_] = sent(stage.handle(Received(SCHEDULER, everything, 0.0)))
+    assert (taken.yes, taken.slots) == (True, 8)
+    waits = Request(RequestId(2), SHAPE, 1, b"token")
+    assert not any(
+        isinstance(one, Offer) for one in sent(stage.handle(Received(SCHEDULER, waits, 0.0)))
+    )
+    messages = sent(stage.handle(Revoked(frozenset({b"first"}))))
+    [offer] = [one for one in messages if isinstance(one, Offer)]
+    assert (offer.request, offer.yes, offer.reason) == (2, False, "its token was revoked")

@@ -105,7 +105,8 @@ def test_bad_invites_end_with_a_message_and_a_counted_refusal(
         assert done.code == 1, done
         assert reason in done.err
         assert good[40:80] not in done.err
-    assert "hello_refused" in (founded.home / "gateway" / "log.jsonl").read_text()
+    log = founded.home / "gateway" / "log.jsonl"
+    eventually(lambda: "hello_refused" in log.read_text(), "the gateway has noted it")
 
 
 def test_users_come_and_go(founded: Swarm) -> None:

@@ -370,7 +370,7 @@ def test_a_service_of_another_package_runs_in_the_gateway(
         lines = (json.loads(line) for line in log.read_text().splitlines())
         return [line for line in lines if line.get("event") == event]
 
-    assert len(noted("greeter_started")) == 1
+    assert len(eventually(lambda: noted("greeter_started"), "the service tells")) == 1
     eventually(
         lambda: (
             {role for one in noted("greeted") for role in one["roles"]} >= {"scheduler", "worker"}

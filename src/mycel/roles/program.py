@@ -224,7 +224,8 @@ class Program:
             self.log.warning("no_quic", address=quic, error=str(error))
 
     def ready(self, peer: str, addresses: list[str], api: str = "", *, metrics: str = "") -> None:
-        """Tells whoever waits that this role serves."""
+        """Tells whoever waits that this role serves. How it came to it is in the log by then."""
+        self.log.flush()
         state = RunningState(self.options.name, os.getpid(), peer, addresses, api, metrics)
         write_state(self.folder.state_path, state)
         descriptor = self.options.ready_fd

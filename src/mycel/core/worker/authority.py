@@ -84,7 +84,7 @@ class Authority:
             return rights
         if not rights.is_bound:
             return "its token is not bound to the scheduler that sent it"
-        objection = self._lapse(rights, now) or rights.objection(request.shape)
+        objection = self.lapse(rights, now) or rights.objection(request.shape)
         return objection or self._rules.objection(request.shape, rights.signer) or rights
 
     def objection_to_admin(self, peer: PeerId, token: bytes, now: float) -> str | None:
@@ -98,7 +98,7 @@ class Authority:
             return "its token is not bound to the scheduler that sent it"
         if ADMIN not in rights.actions:
             return f"its token does not allow to {ADMIN}"
-        return self._lapse(rights, now)
+        return self.lapse(rights, now)
 
     def stands_on(self, grant: Grant, rights: Rights, now: float) -> None:
         grant.rights = rights
@@ -120,13 +120,14 @@ class Authority:
         """What runs under it goes on; nothing more is begun."""
         if not grant.is_open:
             return
-        lapse = self._lapse(grant.rights, now)
+        lapse = self.lapse(grant.rights, now)
         if lapse is not None:
             self._granted.end(grant, GrantStep.EXPIRE, lapse)
         else:
             self._watch(grant, now)
 
-    def _lapse(self, rights: Rights, now: float) -> str | None:
+    def lapse(self, rights: Rights, now: float) -> str | None:
+        """Why a right that was good once is not any more."""
         if rights.is_revoked(self._revoked):
             return "its token was revoked"
         if self._unix_offset is not None and rights.is_over(now + self._unix_offset):

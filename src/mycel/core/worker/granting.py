@@ -79,6 +79,11 @@ class Granting:
         self._open = [one for one in self._open if one.scheduler != peer]
 
     def _try_open(self, one: OpenRequest, now: float) -> bool:
+        """Whether it needs to wait no more. Its token may have been revoked meanwhile."""
+        lapse = self._machine.authority.lapse(one.rights, now)
+        if lapse is not None:
+            self._refuse(one.scheduler, one.request, lapse)
+            return True
         return self._try(one.scheduler, one.request, one.rights, now)
 
     def _try(self, peer: PeerId, request: Request, rights: Rights, now: float) -> bool:
