@@ -270,9 +270,11 @@ class SchedulerProcess(Process):
         begun = max(self.started_at, self.thawed_at)
         return self.is_running and not self.clock.is_frozen and begun < when
 
-    def knows(self, worker: PeerId) -> bool:
+    def known_boot(self, worker: PeerId) -> int | None:
+        """Which life of a worker is in its table."""
         state = self.machine.state
-        return worker in state.workers or state.known.get(worker) is not None
+        found = state.workers.get(worker) or state.known.get(worker)
+        return None if found is None else found.boot
 
     def lease_end(self, worker: PeerId, lease: LeaseId) -> float | None:
         """When this lease ends here, in the world's time; None if it is not held."""

@@ -233,20 +233,25 @@ class World:
         """Within twice the health-check time, until it starts again. A scheduler may hear of it
         only after its death, by a record that outlived it: it has as long from then on."""
         patience = 2 * scheduler.settings.health_check_interval
-        heard_at: float | None = None
+        boot: int | None = None
+        heard_at = lost_at
+        left: set[int] = set()
 
         def look() -> None:
-            nonlocal heard_at
+            nonlocal boot, heard_at
             now = self.clock.now()
             if worker.started_at > lost_at or now > lost_at + GONE_SECONDS_MAX:
                 return
-            if not scheduler.was_awake_since(lost_at) or not scheduler.knows(worker.peer):
-                heard_at = None
-            elif heard_at is None:
-                heard_at = now
-            elif now > heard_at + patience:
-                told = f"{worker.peer} is in {scheduler.peer}'s table {now - lost_at:g} s after"
-                self.history.complaints.append(f"{told} its death")
+            if not scheduler.was_awake_since(lost_at):
+                boot = None
+                left.clear()
+            elif (known := scheduler.known_boot(worker.peer)) != boot:
+                left.update(() if boot is None else (boot,))
+                boot, heard_at = known, now
+            if boot is not None and (boot in left or now > heard_at + patience):
+                how = "again" if boot in left else "still"
+                told = f"{worker.peer} is {how} in {scheduler.peer}'s table"
+                self.history.complaints.append(f"{told} {now - lost_at:g} s after its death")
             self.clock.call_at(now + 1.0, look)
 
         self.clock.call_at(lost_at, look)
