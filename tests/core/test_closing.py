@@ -27,6 +27,7 @@ class Stage:
         self.now = 0.0
         self.do(events.SpoolLoaded(1, {}))
         self.do(events.LinkUp(PEER))
+        self.hear(messages.Welcome(messages.WIRE_VERSION, 1, 15.0, [], []))
 
     def do(self, event: events.Event) -> list[Effect]:
         effects = self.machine.handle(event, self.now)

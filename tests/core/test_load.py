@@ -51,7 +51,12 @@ class Stage:
     def link(self, peer: PeerId, now: float) -> Register:
         [register] = sent(self.machine.handle(events.LinkUp(peer), now), peer)
         assert isinstance(register, Register)
+        self.welcome(peer, now)
         return register
+
+    def welcome(self, peer: PeerId, now: float) -> list[Effect]:
+        welcome = messages.Welcome(messages.WIRE_VERSION, 1, 15.0, [], [])
+        return self.machine.handle(events.Received(peer, welcome, now), now)
 
     def request(self, peer: PeerId, now: float) -> list[Effect]:
         self._requests += 1
@@ -118,3 +123,14 @@ def test_usage_is_told_once_it_has_changed_and_with_each_new_link() -> None:
     [change] = changes(stage.request(ONE, 20.0), ONE)
     assert change.usage is None
     assert stage.link(OTHER, 30.0).usage == usage
+
+
+def test_nothing_is_told_before_the_registration_is_answered() -> None:
+    """It goes by another stream, and could overtake the registration."""
+    stage = Stage()
+    stage.machine.handle(events.LinkUp(ONE), 0.0)
+    shut = stage.machine.handle(events.Shut("owner", "its owner is here"), 0.0)
+    assert not [one for one in sent(shut, ONE) if isinstance(one, LoadChange)]
+    [change] = sent(stage.welcome(ONE, 1.0), ONE)
+    assert isinstance(change, LoadChange)
+    assert change.closed_for == "its owner is here"

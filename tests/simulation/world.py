@@ -515,10 +515,13 @@ class World:
         self.history.seen.append(Seen(self.clock.now(), job, index, state))
 
     def _is_through(self) -> bool:
-        """Everything acknowledged has ended, and nothing waits for an acknowledgement."""
+        """Everything acknowledged has ended, and nothing waits for an acknowledgement, or to be
+        committed or done."""
         if self.history.complaints:
             return True
         if any(not one.is_running or one.clock.is_frozen for one in self.schedulers):
+            return False
+        if not all(one.node.runtime.is_quiet for one in self.schedulers):
             return False
         if not all(client.is_done for client in self._graph_clients):
             return False

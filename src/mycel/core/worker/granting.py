@@ -161,7 +161,8 @@ class Granting:
         self._told_at = now
         free, closed_for = machine.ledger.free, machine.closing.reason
         for record in machine.schedulers.values():
-            if record.is_up and record.told is not None:
+            record.is_behind = not record.is_welcome
+            if record.is_up and record.is_welcome and record.told is not None:
                 usage = None if machine.usage == record.told_usage else machine.usage
                 change = load_change(record.told, free, len(machine.held), closed_for, usage)
                 record.told, record.told_usage = free, machine.usage

@@ -226,7 +226,7 @@ class WorkerMachine:
 
     def _link_up(self, event: events.LinkUp, now: float) -> None:
         record = self.scheduler(event.peer)
-        record.is_up = True
+        record.is_up, record.is_welcome, record.is_behind = True, False, False
         mine = [grant for grant in self.grants.values() if grant.scheduler == event.peer]
         leases = [
             messages.HeldLease(
@@ -296,6 +296,10 @@ class WorkerMachine:
             self.emit(Part(peer, message.come_back_seconds, message.reason))
 
     def _welcome(self, peer: PeerId, message: messages.Welcome, now: float) -> None:
+        record = self.scheduler(peer)
+        record.is_welcome = True
+        if record.is_behind:
+            self.granting.changed = True
         for lease in message.unknown_leases:
             grant = self._granted.of(peer, lease)
             if grant is not None and grant.is_open:

@@ -159,6 +159,11 @@ class SchedulerRecord:
     def __init__(self, peer: PeerId) -> None:
         self.peer = peer
         self.is_up = False
+        self.is_welcome = False
+        """It has answered our registration. Before that it is told no load: what goes by another
+        stream could overtake the registration, which would then undo it."""
+        self.is_behind = False
+        """There was something to tell before it was welcome."""
         self.held: dict[AttemptId, Held] = {}
         self.outcomes: dict[AttemptId, Unacknowledged] = {}
         self.told: Free | None = None
