@@ -281,7 +281,8 @@ class Scheduler:
         state = self.state
         if queue.recovering or len(state.backoff) or queue.asked_slots:
             return
-        state.queues.pop(queue.shape, None)
+        queue.is_forgotten = True
+        del state.queues[queue.shape]
 
     # Time
 

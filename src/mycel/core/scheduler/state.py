@@ -272,7 +272,10 @@ class State:
         return self.pool.having(queue.next_files()) if self.pool.data else 0
 
     def touch(self, queue: ShapeQueue) -> None:
-        self.dirty[queue.shape] = queue
+        """A call may still name a queue that was forgotten: its shape may have another by now."""
+        live = self.queues.get(queue.shape) if queue.is_forgotten else queue
+        if live is not None:
+            self.dirty[queue.shape] = live
 
     def highest_ended(self, key: TaskKey) -> int:
         history = self.histories.get(key)
