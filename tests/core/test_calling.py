@@ -156,6 +156,21 @@ def test_a_call_that_nobody_answers_soon_makes_another_be_called() -> None:
     assert stage.states == {"one": "called", "two": "called"}
 
 
+def test_a_late_call_for_what_was_cancelled_leaves_the_next_job_alone() -> None:
+    stage = Stage()
+    stage.see("one")
+    stage.see("two")
+    assert len(dialled(stage.submit(count=4))) == 2
+    [job] = stage.machine.state.job_ids
+    stage.tell(events.CancelJob(RequestId(0), job))
+    stage.tell(events.DialFailed(PeerId("one"), refused=True))
+    assert not stage.machine.state.queues, "nothing is left of its shape"
+    stage.submit()
+    stage.run_until(stage.machine.state.settings.request_seconds + 0.1)  # "two" is late
+    [(asked, _)] = requests(stage.register("three"))
+    assert asked == "three"
+
+
 def test_a_call_that_nobody_answers_ends() -> None:
     stage = Stage()
     stage.see("frozen")

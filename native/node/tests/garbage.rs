@@ -8,7 +8,7 @@ use std::{io::Write, net::TcpStream, time::Duration};
 use common::{Noise, Owner, WORK, port, quick, raw_stream};
 use futures::{AsyncReadExt, AsyncWriteExt};
 use libp2p::StreamProtocol;
-use mycel_node::{event::Event, failure::DialFailure, node::Command, settings::Settings};
+use mycel_node::{event::Event, node::Command, settings::Settings};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_on_the_port_is_survived() {
@@ -29,7 +29,8 @@ async fn garbage_on_the_port_is_survived() {
     })
     .await
     .unwrap();
-    assert_eq!(owner.member().dial(&address).await, Ok(member.peer));
+    // A slow node still has more of the garbage to read than it takes from one address at once.
+    assert_eq!(owner.member().dial_when_there_is_room(&address).await, member.peer);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,12 +52,7 @@ async fn half_open_connections_do_not_lock_members_out_for_long() {
     };
     member.wait("the limit", denied).await;
     // They are dropped after the connect time-out; then there is room again.
-    let friend = owner.member();
-    let deadline = std::time::Instant::now() + common::DEADLINE;
-    while let Err((failure, error)) = friend.dial(&address).await {
-        assert_ne!(failure, DialFailure::NotAdmitted, "{error}");
-        assert!(std::time::Instant::now() < deadline, "{error}");
-    }
+    assert_eq!(owner.member().dial_when_there_is_room(&address).await, member.peer);
     drop(half_open);
 }
 

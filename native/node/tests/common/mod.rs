@@ -275,6 +275,20 @@ impl Member {
         .await
     }
 
+    /// Dials until a node whose places for newcomers are taken for the moment has one again.
+    pub async fn dial_when_there_is_room(&self, address: &str) -> PeerId {
+        let deadline = std::time::Instant::now() + DEADLINE;
+        loop {
+            match self.dial(address).await {
+                Ok(peer) => return peer,
+                Err((failure, error)) => {
+                    assert_ne!(failure, DialFailure::NotAdmitted, "{error}");
+                    assert!(std::time::Instant::now() < deadline, "{error}");
+                }
+            }
+        }
+    }
+
     pub async fn open(&self, peer: PeerId, protocol: StreamProtocol) -> Arc<Stream> {
         self.node.send(Command::OpenStream { peer, protocol }).unwrap();
         self.opened(true).await
