@@ -101,6 +101,18 @@ def test_help_and_version_import_nothing_heavy() -> None:
         assert done.stdout.endswith("[]\n"), done.stderr
 
 
+def test_a_spawn_helper_is_forked_before_anything_that_it_does_not_need_is_imported() -> None:
+    code = "import os, sys; from mycel.cli import roles; from mycel.drivers import helper\n"
+    code += "def fork():\n"
+    code += "    print([m for m in sys.modules if m.split('.')[0] in ('asyncio', 'ssl', 'sqlite3')"
+    code += " or m.startswith('mycel.roles')]); raise SystemExit\n"
+    code += "helper.start_helper = fork; roles.worker([])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment()
+    )
+    assert done.stdout == "[]\n", done.stderr
+
+
 def test_the_version_is_told(mycel: Terminal) -> None:
     assert mycel("--version") == 0
     assert mycel.out == f"mycel {__version__}\n"

@@ -1,5 +1,5 @@
 """The other routes, on Litestar. Imported when the first of them is asked for: a scheduler
-that only runs tasks starts without it."""
+that only runs tasks, and is watched, does without it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,6 @@ def create(backend: Backend) -> Litestar:
 
 def _json(answer: msgspec.Struct) -> Response[bytes]:
     return Response(encode(answer), media_type=MediaType.JSON)
-
-
-def _text(text: bytes, media_type: str = "text/plain; charset=utf-8") -> Response[bytes]:
-    return Response(text, media_type=media_type)
 
 
 def _query(request: AnyRequest, *known: str) -> Query:
@@ -129,11 +125,6 @@ def _jobs(backend: Backend) -> Sequence[HTTPRouteHandler]:
 
 
 def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
-    @get("/api/v1/workers")
-    async def list_workers(request: AnyRequest) -> Response[bytes]:
-        _query(request)
-        return _json(await workers.list_workers(backend))
-
     @get("/api/v1/models")
     async def list_models(request: AnyRequest) -> Response[bytes]:
         _query(request)
@@ -177,21 +168,11 @@ def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
         body = decode_revocations(await request.body())
         return _json(RevocationsAnswer(backend.revoke(body.records)))
 
-    @get("/api/v1/stats")
-    async def stats(request: AnyRequest) -> Response[bytes]:
-        _query(request)
-        return _json(await workers.stats(backend))
-
-    @get("/metrics", sync_to_thread=False)
-    def metrics() -> Response[bytes]:
-        return _text(backend.prometheus(), "text/plain; version=0.0.4; charset=utf-8")
-
     @get("/openapi.json", sync_to_thread=False)
     def openapi() -> Response[bytes]:
         return Response(document(), media_type=MediaType.JSON)
 
     return [
-        list_workers,
         drain,
         resume,
         list_models,
@@ -200,8 +181,6 @@ def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
         swarm,
         ping,
         revoke,
-        stats,
-        metrics,
         openapi,
     ]
 

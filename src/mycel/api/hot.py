@@ -8,7 +8,9 @@ POST /api/v1/jobs/{id}/close
 GET  /api/v1/jobs/{id}/results     a stream of lines
 GET  /api/v1/…/logs                streams that last, with ?follow
 GET  /api/v1/events                a stream that lasts
-GET  /healthz, /readyz             here, because they must not wait for a framework
+GET  /api/v1/workers, …/stats      asked again and again by whoever waits or watches, so that
+GET  /metrics                      a swarm that only works needs no framework in its memory
+GET  /healthz, /readyz             they must not wait for one
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from mycel.core.events import Submit
 from mycel.core.identifiers import JobId
 from mycel.core.views import SubmittedView, TaskIsOver
 
-from . import answers, conversion, events, files, jobs, logs, results, tasks
+from . import answers, conversion, events, files, jobs, logs, results, tasks, workers
 from .access import Caller
 from .answers import Finished, TaskAnswer, encode
 from .backend import Backend
@@ -48,7 +50,7 @@ TASKS_PATH: Final = f"{PREFIX}tasks"
 _TASK: Final = f"{PREFIX}tasks/"
 _JOBS: Final = f"{PREFIX}jobs"
 _JOB: Final = f"{PREFIX}jobs/"
-_EVENTS: Final = f"{PREFIX}events"
+_METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _OK: Final = b'{"status":"ok"}'
 
 
@@ -65,6 +67,12 @@ class HotRoutes:
     def __init__(self, backend: Backend, limits: Limits) -> None:
         self._backend = backend
         self._limits = limits
+        self._read: dict[str, Handler] = {
+            f"{PREFIX}events": self._events,
+            f"{PREFIX}workers": self._workers,
+            f"{PREFIX}stats": self._stats,
+            "/metrics": self._metrics,
+        }
 
     def find(self, method: str, path: str) -> Handler | None:
         """The handler of a hot route; the others are the framework's."""
@@ -89,9 +97,7 @@ class HotRoutes:
                     return self._results
                 case "GET", "logs":
                     return self._job_logs
-        if path == _EVENTS and method == "GET":
-            return self._events
-        return None
+        return self._read.get(path) if method == "GET" else None
 
     def find_open(self, method: str, path: str) -> Handler | None:
         """The routes that need no token."""
@@ -160,6 +166,17 @@ class HotRoutes:
 
     async def _events(self, scope: Scope, receive: Receive, send: Send) -> None:
         await events.stream(self._backend, scope, receive, send)
+
+    async def _workers(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        Query(scope)
+        await answer(send, 200, encode(await workers.list_workers(self._backend)))
+
+    async def _stats(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        Query(scope)
+        await answer(send, 200, encode(await workers.stats(self._backend)))
+
+    async def _metrics(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        await answer(send, 200, self._backend.prometheus(), media_type=_METRICS_TYPE)
 
     async def _healthy(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         await answer(send, 200, _OK)

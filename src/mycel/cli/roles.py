@@ -77,5 +77,11 @@ def parse(role: str, given: list[str]) -> RoleOptions:
 
 def _main(role: str, given: list[str]) -> int:
     options = parse(role, given)
-    code: int = importlib.import_module(f"mycel.roles.{role}").main(options)
+    ends = []
+    if role in ("worker", "node"):
+        # Before the role and all that it needs are imported: the helper stays small.
+        from mycel.drivers.helper import start_helper
+
+        ends.append(start_helper())
+    code: int = importlib.import_module(f"mycel.roles.{role}").main(options, *ends)
     return code

@@ -19,16 +19,15 @@ from mycel.access.keys import load_or_create_key
 from mycel.access.tokens import store_member_token
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import PeerRecord
-from mycel.drivers.helper import HelperEnd, start_helper
+from mycel.drivers.helper import HelperEnd
 
 from . import scheduler, worker
 from .arriving import NotAdmitted
 from .program import EXPECTED, Program, RoleFault, complain, run_loop
 
 
-def main(options: Any) -> int:
+def main(options: Any, end: HelperEnd) -> int:
     """`options` are `cli.roles.RoleOptions`: both roles get them under their own names."""
-    end = start_helper()
     with ExitStack() as stack:
         try:
             programs = []

@@ -1,7 +1,7 @@
 """`mycel worker`: the program.
 
-The spawn helper is forked before anything else: it must not inherit the network's threads, the
-folder's lock or the loop.
+The spawn helper is forked before anything else, this module included: it must not inherit the
+network's threads, the folder's lock or the loop.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mycel.drivers.helper import HelperEnd, start_helper
-
 from .program import Options, Program, RoleFault, run
 
 if TYPE_CHECKING:
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from mycel.drivers import DriverContext
     from mycel.drivers.container import ContainerSettings
     from mycel.drivers.container_finding import NoEngine
+    from mycel.drivers.helper import HelperEnd
     from mycel.drivers.helper_client import Helper
     from mycel.drivers.interface import Driver
     from mycel.store.spool import Spool
@@ -35,8 +34,7 @@ OUTPUT_BYTES_MAX: Final = 6 << 20
 """Of each output stream: both, and the value, have to fit into one frame of the work stream."""
 
 
-def main(options: Options) -> int:
-    end = start_helper()
+def main(options: Options, end: HelperEnd) -> int:
     return run(options, lambda program: serve(program, end))
 
 
