@@ -27,8 +27,10 @@ from mycel.roles.protocols import liveness_of, ways_of
 from mycel.roles.scheduler import settings_of
 from mycel.swarm.memory import Faults, MemoryNetwork
 from tests.simulation.history import Execution, History
-from tests.simulation.processes import GatewayProcess, SchedulerProcess, WorkerProcess
+from tests.simulation.processes import GatewayProcess
+from tests.simulation.scheduler_process import SchedulerProcess
 from tests.simulation.time import VirtualClock
+from tests.simulation.worker_process import WorkerProcess
 
 
 class Scene:
@@ -69,12 +71,12 @@ class Scene:
                 self.history,
                 amount,
                 0.005,
-                partial(self._behaviour, pace[number] if pace else 1.0),
                 ways,
             )
             for number, amount in enumerate(cores)
         ]
         for number, worker in enumerate(self.workers):
+            worker.behaviour = partial(self._behaviour, pace[number] if pace else 1.0)
             worker.capabilities = msgspec.structs.replace(
                 worker.capabilities, labels=(("name", str(number)),)
             )

@@ -22,7 +22,7 @@ from mycel.store.memory import Committed
 
 from . import graph_judge
 from .history import Execution, History
-from .processes import SETTINGS, SWEEP_SECONDS, SchedulerProcess
+from .scheduler_process import SETTINGS, SWEEP_SECONDS, SchedulerProcess
 from .world import World
 
 LONGEST_BACKOFF_SECONDS = 1.2 * SETTINGS.retry.backoff_max
@@ -53,7 +53,9 @@ class _Case:
         self.history: History = world.history
         self.store = scheduler.store
         self.journal: list[Committed] = scheduler.store.committed
-        self.jobs = {job for job in world.history.acknowledged if world.home_of(job) is scheduler}
+        self.jobs = {
+            job for job in world.history.acknowledged if world.clients.home_of(job) is scheduler
+        }
         self.executions = [
             ran for ran in world.history.executions if ran.scheduler == scheduler.peer
         ]
