@@ -30,7 +30,7 @@ class Told:
     def __init__(self) -> None:
         self.dials: list[Event] = []
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
+    def handle(self, event: Event, now: float, *, more: bool = False) -> list[Effect]:
         if isinstance(event, DialFailed):
             self.dials.append(event)
         return []

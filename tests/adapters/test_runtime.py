@@ -21,7 +21,7 @@ class Script:
         self.wake_at: float | None = None
         self.effects: list[Effect] = []
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
+    def handle(self, event: Event, now: float, *, more: bool = False) -> list[Effect]:
         if not isinstance(event, WallClock):
             self.told.append((type(event).__name__, now))
         if isinstance(event, Tick):

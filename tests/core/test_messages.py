@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mycel.core import events, messages
-from mycel.core.effects import Effect, Send
+from mycel.core.effects import Effect, Record, Send
 from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId, RequestId, ulid
 from mycel.core.jobs import Specification
-from mycel.core.journal import Restored
+from mycel.core.journal import BlockAppended, Restored
 from mycel.core.messages import (
     MESSAGE_BYTES,
     Assign,
@@ -50,13 +50,39 @@ def sent(effects: list[Effect]) -> list[object]:
     return [effect.message for effect in effects if isinstance(effect, Send)]
 
 
-def test_large_arguments_go_in_several_messages() -> None:
+def scheduler_with_worker() -> Scheduler:
     scheduler = Scheduler(SchedulerSettings(), digest=lambda value: b"", random=lambda: 0.5)
     empty = Restored([], [], [], [], [], 0, 0, 0, 0)
     scheduler.handle(events.Restart(1, empty), 0.0)
     free = Ledger(MACHINE).free
     register = Register(1, 1, 0.0, "worker", MACHINE, free, (), [], [], [])
     scheduler.handle(events.Received(WORKER, register, 0.0), 0.0)
+    return scheduler
+
+
+def test_tasks_that_come_in_one_turn_go_out_in_one_message() -> None:
+    scheduler = scheduler_with_worker()
+    specification = Specification(Work("process"), Requirements(cpu_cores=1.0))
+
+    def submit(number: int) -> events.Submit:
+        job = ulid(number, bytes(10))
+        return events.Submit(RequestId(number), job, "", "owner", specification, 1, b"", close=True)
+
+    [request] = sent(scheduler.handle(submit(1), 0.1))
+    assert isinstance(request, messages.Request)
+    offer = messages.Offer(request.request, True, lease=LeaseId(7), slots=1, window=5)
+    assert len(sent(scheduler.handle(events.Received(WORKER, offer, 0.2), 0.2))) == 1
+    assert scheduler.handle(submit(2), 0.3, more=True) == []
+    effects = scheduler.handle(submit(3), 0.3)
+    [record] = [effect for effect in effects if isinstance(effect, Record)]
+    assert {entry.job for entry in record.entries if isinstance(entry, BlockAppended)} == {2, 3}
+    [assign] = sent(effects)
+    assert isinstance(assign, Assign)
+    assert [bundle.job for bundle in assign.bundles] == [2, 3]
+
+
+def test_large_arguments_go_in_several_messages() -> None:
+    scheduler = scheduler_with_worker()
     arguments = msgspec.json.encode([["x" * (3 * MEGABYTE)] for _ in range(5)])
     specification = Specification(Work("process"), Requirements(cpu_cores=1.0))
     submit = events.Submit(

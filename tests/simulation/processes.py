@@ -46,8 +46,8 @@ class Checked:
         wake_at: float | None = self.machine.wake_at
         return wake_at
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
-        effects: list[Effect] = self.machine.handle(event, now)
+    def handle(self, event: Event, now: float, *, more: bool = False) -> list[Effect]:
+        effects: list[Effect] = self.machine.handle(event, now, more=more)
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.message, (Offer, LeaseOver)):
                 self._history.objections[effect.message.reason] += 1

@@ -15,8 +15,8 @@ def tell(seed: int) -> list[str]:
     world = World(seed)
     plain = Checked.handle
 
-    def handle(self: Checked, event: Event, now: float) -> list[Effect]:
-        effects = plain(self, event, now)
+    def handle(self: Checked, event: Event, now: float, *, more: bool = False) -> list[Effect]:
+        effects = plain(self, event, now, more=more)
         if effects or not isinstance(event, Tick | HeartbeatReceived):
             who = getattr(self.machine, "name", "scheduler")
             did = ", ".join(_effect(effect) for effect in effects)

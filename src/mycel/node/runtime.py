@@ -30,7 +30,9 @@ Done = Callable[[BaseException | None], None]
 class Machine(Protocol):
     @property
     def wake_at(self) -> float | None: ...
-    def handle(self, event: Event, now: float) -> list[Effect]: ...
+    def handle(self, event: Event, now: float, *, more: bool = False) -> list[Effect]:
+        """With `more` another event of the same turn follows."""
+        ...
 
 
 class Committer(Protocol):
@@ -113,8 +115,10 @@ class Runtime:
     def _handle(self, events: list[Event], now: float) -> list[Effect]:
         handle = self._machine.handle
         effects: list[Effect] = []
+        left = len(events)
         for event in events:
-            effects.extend(handle(event, now))
+            left -= 1
+            effects.extend(handle(event, now, more=left > 0))
         if self._is_time(now):
             effects.extend(handle(Tick(), now))
         return effects

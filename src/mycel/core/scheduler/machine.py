@@ -5,7 +5,9 @@
                   └─ negotiate ─┴── Offer            lose, give back, retry
 
 `handle` does what the event says, then looks once at every shape that it touched: tasks are
-sent into the room that there is, and leases are asked for or given up.
+sent into the room that there is, and leases are asked for or given up. Where more events of the
+same turn follow, it looks after the last of them, so that tasks that come together are sent
+together.
 """
 
 from __future__ import annotations
@@ -208,16 +210,21 @@ class Scheduler:
         """When `Tick` is due; nothing happens by the clock alone before that."""
         if self._clients.has_more or self._staging.has_more:
             return self._now
-        moments = [self.state.timers.wake_at, self.state.backoff.next_due]
-        return min((moment for moment in moments if moment is not None), default=None)
+        timer, retry = self.state.timers.wake_at, self.state.backoff.next_due
+        if timer is None or retry is None:
+            return retry if timer is None else timer
+        return min(timer, retry)
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
+    def handle(self, event: Event, now: float, *, more: bool = False) -> list[Effect]:
+        """With `more` another event follows at once: the effects of both come with that one."""
         self._now = now
         self._handlers[type(event)](event, now)
         if self.state.staged:
             self._staging.look()
         if self.state.fetches:
             self._fetches.go_on()
+        if more:
+            return []
         self._look_at_dirty(now)
         if self._calling.has_new_links:
             self._calling.part_from_idle(now)

@@ -269,7 +269,8 @@ class State:
 
     def having_next_files(self, queue: ShapeQueue) -> int:
         """Who of the pool has the files of the task that is sent next."""
-        return self.pool.having(queue.next_files()) if self.pool.data else 0
+        pool = self._pool  # files are told to it at once
+        return pool.having(queue.next_files()) if pool.data else 0
 
     def touch(self, queue: ShapeQueue) -> None:
         """A call may still name a queue that was forgotten: its shape may have another by now."""

@@ -121,7 +121,8 @@ class WorkerMachine:
     def wake_at(self) -> float | None:
         return self._timers.wake_at
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
+    def handle(self, event: Event, now: float, *, more: bool = False) -> list[Effect]:
+        """`more` is for a scheduler's machine."""
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event, now)
