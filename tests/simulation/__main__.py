@@ -18,6 +18,7 @@ from .world import World
 
 SEEDS_FOR_ALL = 2000
 """With so many, every row is visited that can be."""
+SEEDS_PER_NOTE = 500
 
 
 def _run(seed: int) -> tuple[int, list[str], set[tuple[str, str, str]]]:
@@ -45,8 +46,11 @@ def main() -> int:
     failed = 0
     seeds = range(options.first, options.first + options.seeds)
     with multiprocessing.Pool(os.cpu_count()) as pool:
-        for seed, complaints, visited in pool.imap_unordered(_run, seeds, chunksize=10):
+        done = pool.imap_unordered(_run, seeds, chunksize=10)
+        for count, (seed, complaints, visited) in enumerate(done, 1):
             total.visited |= visited
+            if count % SEEDS_PER_NOTE == 0:
+                print(f"{count} of {len(seeds)}, {failed} failed", file=sys.stderr)
             if complaints:
                 failed += 1
                 print(f"seed {seed}: {complaints[0]}")
