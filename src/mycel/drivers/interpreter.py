@@ -23,15 +23,13 @@ environment. Two threads share the work:
 * The worker is trusted, so its frames are marshal, the cheapest to read. What the interpreter
   sends is made by user code as far as the worker knows: fixed records, checked there.
 
-A value must be JSON in the strict sense: NaN and infinities are errors, since half of all
-readers refuse them. Output of subprocesses is not captured, only what goes through
-`sys.stdout` and `sys.stderr`.
+A value must be JSON in the strict sense: see `interpreter_json`. Output of subprocesses is not
+captured, only what goes through `sys.stdout` and `sys.stderr`.
 """
 
 from __future__ import annotations
 
 import _thread
-import json
 import marshal
 import mmap
 import os
@@ -48,6 +46,7 @@ if not __package__:
     sys.modules[__package__].__path__ = [os.path.dirname(os.path.abspath(__file__))]
 
 from .interpreter_calls import BadFunction, WorkingFolder, describe, resolve
+from .interpreter_json import Json
 from .interpreter_output import CapturedOutput
 from .interpreter_records import (
     DOOMED,
@@ -114,10 +113,7 @@ class Interpreter:
         self._running_since = 0.0
         self._doomed = False
         self._functions: dict[str, Callable[..., object]] = {}
-        self._decode = json.JSONDecoder().decode
-        self._encode = json.JSONEncoder(
-            allow_nan=False, ensure_ascii=False, separators=(",", ":")
-        ).encode
+        self._json = Json()
         self._stdout = CapturedOutput("stdout", output_max)
         self._stderr = CapturedOutput("stderr", output_max)
 
@@ -218,7 +214,7 @@ class Interpreter:
     def _call(self, function: Callable[..., object], arguments: bytes) -> object:
         if not arguments:
             return function()
-        given = self._decode(arguments.decode())
+        given = self._json.decode(arguments)
         if type(given) is list:
             return function(*given)
         if type(given) is dict:
@@ -227,7 +223,7 @@ class Interpreter:
 
     def _encoded(self, name: str, result: object) -> bytes:
         try:
-            value = self._encode(result).encode()
+            value = self._json.encode(result)
         except (TypeError, ValueError, RecursionError) as error:
             raise BadFunction(
                 f"the result of {name!r} is not JSON: {error}; "

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 Row = tuple[Any, ...]
 
-SIZES: Final = (256, 64, 16, 4, 1)
+SIZES: Final = (256, 64, 16, 8, 4, 2, 1)
 
 
 class ManyRows:
