@@ -20,6 +20,8 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from mycel.core.identifiers import AttemptId, LaneId
 
 from .commands import HELPER_LOST
@@ -45,6 +47,8 @@ class _Lane:
         """Not yet with an interpreter."""
         self.link: InterpreterLink | None = None
         self.closed = False
+        self.key: tuple[Run, Key] | None = None
+        """The last key that was worked out, and what for."""
 
 
 class PythonDriver:
@@ -131,6 +135,7 @@ class PythonDriver:
         if state is None:
             return
         state.closed = True
+        state.key = None  # its cores may be others' by the next time
         self._to_flush.add(lane)
         self._flush_soon()
 
@@ -161,8 +166,7 @@ class PythonDriver:
 
     def _feed(self, lane: LaneId, state: _Lane) -> None:
         if state.waiting and not self._closing:
-            first = state.waiting[0]
-            key = self._key(lane, first)
+            key = self._key(lane, state, state.waiting[0])
             link = self._link_for(lane, state, key)
             if link is None:
                 self._return_if_long(lane, state)
@@ -170,8 +174,8 @@ class PythonDriver:
             runs = state.waiting
             count = len(runs)
             for place, run in enumerate(runs):
-                # Of one lane, they mostly share all that counts.
-                if not _is_alike(run, first) and self._key(lane, run) != key:
+                own = self._key(lane, state, run)
+                if own is not key and own != key:
                     count = place
                     break
             state.waiting = runs[count:]
@@ -187,10 +191,16 @@ class PythonDriver:
             if state.link is not None:
                 self._release(state.link)
 
-    def _key(self, lane: LaneId, run: Run) -> Key:
+    def _key(self, lane: LaneId, state: _Lane, run: Run) -> Key:
+        """Worked out anew only where it may differ: of one lane, runs mostly share all that
+        counts, and it takes as long as a quick call."""
+        if state.key is not None and _is_alike(run, state.key[0]):
+            return state.key[1]
         packages = run.work.environment
         path = "" if packages is None else packages.path
-        return Key(run.user, run.work.env, path, self._holding.of(lane, run))
+        key = Key(run.user, run.work.env, path, self._holding.of(lane, run))
+        state.key = (msgspec.structs.replace(run, arguments=b""), key)
+        return key
 
     def _return_if_long(self, lane: LaneId, state: _Lane) -> None:
         link = state.link
@@ -390,7 +400,7 @@ class PythonDriver:
 
 def _is_alike(run: Run, other: Run) -> bool:
     return (
-        run.work is other.work
+        (run.work is other.work or run.work == other.work)
         and run.booking is other.booking
         and run.user == other.user
         and run.readable == other.readable
