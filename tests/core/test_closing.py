@@ -6,11 +6,11 @@ from mycel.core import events, messages
 from mycel.core.effects import Effect, Emptied, KillRuns, RunAttempts, Send, WithdrawRuns
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId, RequestId
 from mycel.core.invariants import check_worker
-from mycel.core.messages import Bundle, Closed, LoadChange, Offer, Outcome, Register, Returned
+from mycel.core.messages import Bundle, Closed, LoadChange, Offer, Register, Returned
 from mycel.core.resources import Capabilities, Requirements
 from mycel.core.rights import Rights
 from mycel.core.settings import WorkerSettings
-from mycel.core.work import Shape, Work
+from mycel.core.work import Finished, FinishedState, Shape, Work
 from mycel.core.worker import WorkerMachine
 
 PEER = PeerId("scheduler")
@@ -61,9 +61,8 @@ class Stage:
     def start(self, run: AttemptId) -> None:
         self.do(events.RunsStarted([(run, self.now)]))
 
-    def finish(self, run: AttemptId, state: str) -> list[Effect]:
-        outcome = Outcome(run, JobNumber(0), 0, state)
-        return self.do(events.RunsFinished([outcome]))
+    def finish(self, run: AttemptId, state: FinishedState) -> list[Effect]:
+        return self.do(events.RunsFinished([Finished(run, state)]))
 
     def shut(self, after: float | None = None) -> list[Effect]:
         return self.do(events.Shut("owner", "its owner is here", after))

@@ -15,6 +15,7 @@ from .journal import Restored
 from .messages import CheckpointPart, ControlMessage, Outcome, Text, WorkMessage
 from .resources import Capabilities, ServedModel, Usage
 from .settings import SchedulerSettings
+from .work import Finished
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -288,8 +289,7 @@ class RunsStarted(Event, frozen=True):
 
 
 class RunsFinished(Event, frozen=True):
-    outcomes: list[Outcome]
-    """Without job and index, which the worker's own table knows."""
+    finished: list[Finished]
 
 
 class RunsReturned(Event, frozen=True):

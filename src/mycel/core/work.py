@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -166,3 +166,31 @@ class Run(msgspec.Struct, frozen=True):
     """Paths beside the system and its folder that it may read in a sandbox, …"""
     writable: tuple[str, ...] = ()
     """… and those that it may write."""
+
+
+FinishedState = Literal["succeeded", "failed", "timed_out", "cancelled"]
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """How an attempt ended, as a driver tells it."""
+
+    attempt: AttemptId
+    state: FinishedState
+    value: bytes = b""
+    """JSON: what the function returned; nothing for processes."""
+    exit_code: int | None = None
+    """128 + n after signal n, as shells say it."""
+    error: str = ""
+    """One line that says what went wrong; for exceptions the traceback follows it."""
+    driver_fault: bool = False
+    """The attempt failed for a reason that is not the task's own: worth another attempt."""
+    stdout: bytes = b""
+    stderr: bytes = b""
+    started_at: float = 0.0
+    """CLOCK_BOOTTIME, seconds."""
+    ended_at: float = 0.0
+    crashed: bool = False
+    """The task took its interpreter along."""
+    peak_memory: int = 0
+    """Bytes that it had resident at the most; 0 if it was not measured."""
+    cpu_seconds: float = 0.0

@@ -26,13 +26,11 @@ Promises that every driver keeps:
 
 from __future__ import annotations
 
-from typing import Final, Literal, Protocol
-
-import msgspec
+from typing import Final, Protocol
 
 from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.messages import Text
-from mycel.core.work import Run
+from mycel.core.work import Finished, FinishedState, Run
 
 LONG_SECONDS: Final = 0.05
 GRACE_SECONDS: Final = 5.0
@@ -43,31 +41,6 @@ VALUE_BYTES_MAX: Final = 64 << 20
 """A longer result is an error of the task."""
 
 __all__ = ["Driver", "DriverListener", "Finished", "FinishedState", "Run", "Text"]
-
-FinishedState = Literal["succeeded", "failed", "timed_out", "cancelled"]
-
-
-class Finished(msgspec.Struct, frozen=True):
-    attempt: AttemptId
-    state: FinishedState
-    value: bytes = b""
-    """JSON: what the function returned; nothing for processes."""
-    exit_code: int | None = None
-    """128 + n after signal n, as shells say it."""
-    error: str = ""
-    """One line that says what went wrong; for exceptions the traceback follows it."""
-    driver_fault: bool = False
-    """The attempt failed for a reason that is not the task's own: worth another attempt."""
-    stdout: bytes = b""
-    stderr: bytes = b""
-    started_at: float = 0.0
-    """CLOCK_BOOTTIME, seconds."""
-    ended_at: float = 0.0
-    crashed: bool = False
-    """The task took its interpreter along."""
-    peak_memory: int = 0
-    """Bytes that it had resident at the most; 0 if it was not measured."""
-    cpu_seconds: float = 0.0
 
 
 class DriverListener(Protocol):

@@ -39,7 +39,7 @@ from mycel.core.events import (
     Shut,
     SpoolLoaded,
 )
-from mycel.core.identifiers import AttemptId, JobNumber, LaneId, PeerId
+from mycel.core.identifiers import AttemptId, LaneId, PeerId
 from mycel.core.messages import Outcome, PeerRecord, Text
 from mycel.core.resources import ServedModel
 from mycel.core.worker import WorkerMachine
@@ -346,7 +346,7 @@ class WorkerNode(Member):
         if self.reporting.is_busy:
             for one in finished:
                 self.reporting.ended(one.attempt)
-        self.runtime.post(RunsFinished([_bare_outcome(one) for one in finished]))
+        self.runtime.post(RunsFinished(finished))
         self.runtime.turn_now()
 
     def returned(self, lane: LaneId, attempts: list[AttemptId]) -> None:
@@ -368,24 +368,3 @@ class WorkerNode(Member):
 
     def _drop(self, effect: UnspoolOutcomes) -> None:
         self._spool.drop(effect.scheduler, [int(attempt) for attempt in effect.attempts])
-
-
-def _bare_outcome(finished: Finished) -> Outcome:
-    return Outcome(
-        finished.attempt,
-        JobNumber(0),
-        0,
-        finished.state,
-        finished.value,
-        b"",
-        finished.exit_code,
-        finished.error,
-        finished.driver_fault,
-        finished.stdout,
-        finished.stderr,
-        finished.started_at,
-        finished.ended_at,
-        crashed=finished.crashed,
-        peak_memory=finished.peak_memory,
-        cpu_seconds=finished.cpu_seconds,
-    )

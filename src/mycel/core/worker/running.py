@@ -9,7 +9,7 @@ from mycel.core import events, messages
 from mycel.core.effects import KillRuns, RunAttempts, WithdrawRuns
 from mycel.core.identifiers import AttemptId, LaneId, LeaseId, PeerId, task_id
 from mycel.core.messages import Outcome, Text, Window
-from mycel.core.work import Run
+from mycel.core.work import Finished, Run
 
 from .grants import Grants
 from .outcomes import Outcomes
@@ -192,7 +192,7 @@ class Running:
         handed_back: dict[PeerId, list[AttemptId]] = {}
         grants: dict[LeaseId, Grant] = {}
         was_load = False
-        for bare in event.outcomes:
+        for bare in event.finished:
             held = self._machine.held.get(bare.attempt)
             if held is None:
                 continue
@@ -229,7 +229,7 @@ class Running:
             self._machine.granting.tell_load(now)
         self._after(grants.values())
 
-    def _outcome(self, held: Held, bare: Outcome) -> Outcome:
+    def _outcome(self, held: Held, bare: Finished) -> Outcome:
         return Outcome(
             held.id,
             held.job,
