@@ -268,8 +268,9 @@ class EntryWriter:
             raise RuleBroken(f"one of {names} repeats another, overlaps it, or its job is closed")
 
     def _close_jobs(self, run: list[JobClosed]) -> None:
-        if _JOB_CLOSED.run(self._connection, [(closed.job,) for closed in run]) != len(run):
-            raise RuleBroken(f"one of the jobs {[closed.job for closed in run]} does not exist")
+        jobs = list(dict.fromkeys(closed.job for closed in run))  # closed twice is closed
+        if _JOB_CLOSED.run(self._connection, [(job,) for job in jobs]) != len(jobs):
+            raise RuleBroken(f"one of the jobs {jobs} does not exist")
 
     def _end_jobs(self, run: list[JobEnded]) -> None:
         if _JOB_ENDED.run(self._connection, [astuple(ended) for ended in run]) != len(run):
