@@ -240,8 +240,10 @@ class Soak:
 
     def _simulate(self) -> None:
         command = [sys.executable, "-m", "tests.simulation", "--seeds", str(self.seeds)]
-        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-        lines = (done.stdout + done.stderr).splitlines()
+        done = subprocess.run(  # how far it is goes to our own standard error
+            command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False
+        )
+        lines = done.stdout.splitlines()
         for line in lines:
             self.say(f"       {line}")
         self.figures["simulation"] = lines[-1] if lines else ""
