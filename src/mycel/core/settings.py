@@ -98,7 +98,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """An outcome unacknowledged for so long goes to disk."""
     prefetch_seconds: float = 0.005
     """So much work waits in each lane."""
-    process_prefetch_seconds: float = 0.02
+    process_prefetch_seconds: float = 0.04
     """The same for processes. Each costs a millisecond whatever it does, so that 5 ms would be a
     few of them, and nearly each would pay for a report, a commit and an assignment of its own."""
     prefetch_overhead_seconds: float = 5e-6

@@ -51,7 +51,7 @@ from .interpreter_records import clock
 from .sandbox.holding import Confine
 from .sandbox.launching import Launching
 
-REPORT_SECONDS: Final = 0.010
+REPORT_SECONDS: Final = 0.020
 """Ends are reported together, but none waits longer than this, and none if its lane is empty.
 Half of what waits in a lane: the rest keeps it busy while the report is on its way."""
 REPORT_ENDS_MAX: Final = 256

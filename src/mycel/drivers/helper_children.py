@@ -21,7 +21,7 @@ import signal
 import termios
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final
@@ -368,14 +368,26 @@ def escaped_from(folder: str) -> list[int]:
 
 
 def _children(process_id: int = 0) -> list[int]:
-    process_id = process_id or os.getpid()
+    """Ours, if no other is named."""
     try:
-        # Once per task, so without the layers of pathlib and text.
-        file = os.open(f"/proc/{process_id}/task/{process_id}/children", os.O_RDONLY)
-        try:
-            listing = os.read(file, LISTING_BYTES_MAX)
-        finally:
-            os.close(file)
+        if not process_id:
+            listing = os.pread(_own_listing(os.getpid()), LISTING_BYTES_MAX, 0)
+        else:
+            file = _listing(process_id)
+            try:
+                listing = os.read(file, LISTING_BYTES_MAX)
+            finally:
+                os.close(file)
     except OSError:  # gone, or a kernel without it: then strays are not found
         return []
     return [int(word) for word in listing.split()]
+
+
+def _listing(process_id: int) -> int:
+    return os.open(f"/proc/{process_id}/task/{process_id}/children", os.O_RDONLY)
+
+
+@lru_cache(1)
+def _own_listing(process_id: int) -> int:
+    """Open for good: it is read after each task."""
+    return _listing(process_id)

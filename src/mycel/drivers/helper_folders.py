@@ -1,4 +1,4 @@
-# ruff: noqa: PTH102, PTH103, PTH104, PTH106, PTH108, PTH208
+# ruff: noqa: PTH102, PTH103, PTH104, PTH106, PTH108, PTH116, PTH208
 # pathlib costs more than the calls it wraps, here once per task
 """Removing working folders: at once what is small, in a process what is not."""
 
@@ -9,6 +9,8 @@ import time
 from itertools import count
 from typing import Final
 
+from .interpreter_calls import SETTLED_NANOSECONDS
+
 ENTRIES_AT_ONCE: Final = 100
 
 
@@ -18,6 +20,8 @@ class Folders:
     def __init__(self) -> None:
         self._numbers = count(1)
         self._removals: set[int] = set()
+        self._settled: dict[str, tuple[int, int]] = {}
+        """Folders that were empty a while after their last change; and which change that was."""
 
     def make(self, path: str) -> None:
         try:
@@ -29,6 +33,7 @@ class Folders:
             os.mkdir(path, 0o700)
 
     def remove(self, path: str) -> None:
+        self._settled.pop(path, None)
         try:
             os.rmdir(path)
         except FileNotFoundError:
@@ -38,11 +43,20 @@ class Folders:
                 self._remove_slowly(path)
 
     def is_clean(self, path: str) -> bool:
-        """Whether the folder can serve again as if it were new."""
+        """Whether the folder can serve again as if it were new. One that has been for a while
+        is not read again before it changes."""
         try:
-            return not os.listdir(path)
+            status = os.stat(path)
+            change = (status.st_ino, status.st_ctime_ns)
+            if self._settled.get(path) == change:
+                return True
+            if os.listdir(path):
+                return False
         except OSError:
             return False
+        if time.time_ns() - status.st_ctime_ns > SETTLED_NANOSECONDS:
+            self._settled[path] = change
+        return True
 
     def reap(self) -> None:
         for process_id in list(self._removals):
