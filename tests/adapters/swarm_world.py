@@ -66,6 +66,7 @@ class Recorder:
         self.reservations: list[tuple[PeerId, bool, str]] = []
         self.cuts: list[tuple[PeerId, str]] = []
         self.round_trips: list[float] = []
+        self.knocks: list[PeerId] = []
         self.refusals: list[str] = []
         self.echo = False
 
@@ -172,6 +173,10 @@ class Recorder:
         assert peer
         self.round_trips.append(seconds)
 
+    def knocked(self, peer: PeerId, seconds: float) -> None:
+        assert seconds >= 0.0
+        self.knocks.append(peer)
+
     def refused(self, address: str, error: str) -> None:
         assert address
         self.refusals.append(error)
@@ -204,6 +209,10 @@ class World(Protocol):
 
     def nobody(self) -> str:
         """An address where nobody listens."""
+        ...
+
+    async def open_to_knocks(self, swarm: Swarm) -> str:
+        """An address of it that can be knocked at."""
         ...
 
 
@@ -265,6 +274,10 @@ class Libp2pWorld:
     def nobody(self) -> str:
         return "/ip4/127.0.0.1/tcp/1"
 
+    async def open_to_knocks(self, swarm: Swarm) -> str:
+        assert isinstance(swarm, Libp2pSwarm)
+        return await swarm.listen("/ip4/127.0.0.1/udp/0/quic-v1")
+
 
 class LoopClock:
     """The event loop's time for the in-memory network."""
@@ -319,6 +332,9 @@ class MemoryWorld:
 
     def nobody(self) -> str:
         return "/memory/nobody"
+
+    async def open_to_knocks(self, swarm: Swarm) -> str:
+        return swarm.addresses[0]
 
 
 async def pair(

@@ -34,6 +34,7 @@ class Swarm:
             gossip_loss=0.4,
             gossip_repeat=0.2,
             dht_loss=random.choice((0.0, 0.3)),
+            knock_loss=random.choice((0.0, 0.3, 1.0)),
         )
         ways = random.choice(WAYS) if ways is None else ways
         self.network = MemoryNetwork(self.clock, random, faults)

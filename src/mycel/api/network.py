@@ -61,6 +61,8 @@ class SwarmAnswer(msgspec.Struct, frozen=True):
     workers_known: int
     """With a link or without."""
     discovery: DiscoveryAnswer
+    checks_late: int = 0
+    """How often a worker without a link was asked for a sign of life too late."""
 
 
 class PingBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -72,13 +72,16 @@ def _status(options: Namespace) -> int:
         print_json({**status, "peers_connected": items})
         return 0
     ways = [way for way in ("dht", "gossip") if status["discovery"][way]]
+    workers = f"{status['workers_linked']} linked of {status['workers_known']} known"
+    if status["checks_late"]:
+        workers += f", {status['checks_late']} checks were late"
     rows = (
         ("node", f"{status['name']} ({', '.join(status['roles'])}), version {status['version']}"),
         ("peer id", status["peer_id"]),
         ("addresses", ", ".join(status["addresses"]) or "none"),
         ("gateways", ", ".join(status["gateways"]) or "none"),
         ("reservations", ", ".join(status["reservations"]) or "none"),
-        ("workers", f"{status['workers_linked']} linked of {status['workers_known']} known"),
+        ("workers", workers),
         ("discovery", f"{' and '.join(ways) or 'off'}, {status['discovery']['searches']} searches"),
     )
     for heading, text in rows:

@@ -52,10 +52,14 @@ class Dial(Effect, frozen=True):
 
 class Check(Effect, frozen=True):
     """Does this worker, which has no link, still answer? `CheckAnswered` tells, or `DialFailed`,
-    or nothing."""
+    or `CheckPutOff`, or nothing."""
 
     peer: PeerId
     addresses: tuple[str, ...]
+    seconds: float
+    """When an answer is late."""
+    is_thorough: bool = False
+    """By a connection, if there is room for one: a knock does not say who answers."""
 
 
 class Hangup(Effect, frozen=True):

@@ -81,6 +81,16 @@ class CheckAnswered(Event, frozen=True):
     peer: PeerId
     seconds: float
     """There and back."""
+    hears_knocks: bool | None = None
+    """Whether it answered a knock, or had to be dialled; None if nobody knocked."""
+
+
+class CheckPutOff(Event, frozen=True):
+    """There is no room to dial it."""
+
+    peer: PeerId
+    after_knocks: bool
+    """That nobody has answered."""
 
 
 class RoundTrip(Event, frozen=True):

@@ -252,3 +252,5 @@ class Figures(msgspec.Struct, frozen=True):
     """Of attempts that were not their task's current one."""
     workers_refused: int = 0
     """Because they speak another version."""
+    checks_late: int = 0
+    """Of workers without a link."""

@@ -31,7 +31,7 @@ from .revoking import PROTOCOL, Revoking
 from .signals import Measured, Signals
 
 NoteLine = Callable[..., None]
-PATHS_MAX: Final = 10_000
+PATHS_MAX: Final = 32_768
 """Peers of which is remembered how they were reached."""
 
 
@@ -220,9 +220,19 @@ class Member(IndifferentListener):
         self._note("path_changed", peer=peer, address=address, relayed=relayed)
 
     def _took_path(self, peer: PeerId, address: str, relayed: bool) -> None:
-        if len(self._hosts) >= PATHS_MAX:
-            self._hosts.pop(next(iter(self._hosts)))
+        self._hosts.pop(peer, None)
+        while len(self._hosts) >= PATHS_MAX:
+            del self._hosts[next(iter(self._hosts))]
         self._hosts[peer] = "" if relayed else host_in(address)
+
+    def where_met(self, peer: PeerId, addresses: tuple[str, ...]) -> list[str]:
+        """Those of its addresses that are where it was last met directly: at others somebody
+        else may answer (see `_is_telling`)."""
+        host = self._hosts.get(peer)
+        if not host:
+            return []
+        direct = (address for address in addresses if "/p2p-circuit" not in address)
+        return [address for address in direct if host_in(address) == host]
 
     def addresses_changed(self) -> None:
         self._joining.addresses_changed()

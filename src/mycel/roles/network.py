@@ -72,6 +72,7 @@ class SchedulerNetwork:
                 searching.searches_total,
                 searching.found_total,
             ),
+            checks_late=state.checks_late,
         )
 
     def known(self) -> dict[str, str]:

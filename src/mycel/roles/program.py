@@ -39,6 +39,7 @@ from mycel.telemetry.log import Log, route_logging
 from mycel.telemetry.sinks import FileSink
 
 from .arriving import Arrival, NotAdmitted
+from .descriptors import raise_limit
 from .protocols import PROTOCOLS, libp2p_settings, liveness_of
 from .revoking import Revoking
 
@@ -193,6 +194,7 @@ class Program:
         """Joins libp2p with this node's identity, and listens."""
         from mycel.swarm.libp2p import Libp2pSwarm
 
+        raise_limit()
         secret = load_or_create_key(self.folder.identity_path, "this node's identity")
         swarm = await Libp2pSwarm.start(
             secret=secret,

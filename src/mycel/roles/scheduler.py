@@ -131,6 +131,7 @@ async def serve(program: Program, port: int | None) -> None:
         checkpoints=checkpoints,
     )
     backend.checkpoints = checkpoints
+    backend.log_lines_dropped = lambda: program.log.lines_dropped
     node.arrival = program.arrival()
     keeping = keeping_of(program, machine, node.post)
     node.blobs = keeping.channels

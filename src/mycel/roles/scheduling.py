@@ -132,7 +132,7 @@ class SchedulerNode(Member):
         super().__init__(
             clock, (ROLE,), gateways, note, self.runtime, revoking, book, reserves=reserves
         )
-        self._checks = Checks(self, self._signals, self.runtime.post)
+        self._checks = Checks(self, self._signals, clock, self.runtime.post)
         self._journal = journal
         self.checkpoints: Checkpoints = checkpoints or MemoryCheckpoints()
         self._topic = schedulers_topic(swarm_name)
@@ -283,3 +283,6 @@ class SchedulerNode(Member):
 
     def round_trip(self, peer: PeerId, seconds: float) -> None:
         self.post(RoundTrip(peer, seconds))
+
+    def knocked(self, peer: PeerId, seconds: float) -> None:
+        self._checks.knocked(peer, seconds)

@@ -76,6 +76,7 @@ class SchedulerBackend:
         """Where revocations go."""
         self.blobs: Keeping | None = None
         """The files of users and jobs."""
+        self.log_lines_dropped: Callable[[], int] = lambda: 0
 
     def start(self, post: Callable[[Event], None], peer: str, network: SchedulerNetwork) -> None:
         self._post = post
@@ -284,6 +285,8 @@ class SchedulerBackend:
             results_damaged=figures.results_damaged,
             results_refused=figures.results_refused,
             workers_refused=figures.workers_refused,
+            checks_late=figures.checks_late,
+            log_lines_dropped=self.log_lines_dropped(),
             workers_available=figures.workers_available,
             workers_busy=figures.workers_busy,
             selection_mean_seconds=self._selections.mean(now),

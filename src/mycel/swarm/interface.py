@@ -15,6 +15,8 @@ Promises that both keep:
   `heartbeat_seconds`, whatever Python is doing, and each end is told of silence.
 * Every `find_providers` ends in exactly one `providers_found` that is finished, every
   `get_record` in exactly one `record_found`.
+* A `knock` is answered by a node that is awake, unless a packet is lost; that no answer came
+  is not told.
 * Gossip and records come with their author: the signature was checked before.
 * Nothing here raises because of what a peer does.
 
@@ -252,6 +254,10 @@ class SwarmListener(Protocol):
         ...
 
     def round_trip(self, peer: PeerId, seconds: float) -> None: ...
+    def knocked(self, peer: PeerId, seconds: float) -> None:
+        """Somebody is awake where we have knocked for this peer."""
+        ...
+
     def refused(self, address: str, error: str) -> None:
         """Somebody who dialled us got no further than the hello."""
         ...
@@ -276,6 +282,12 @@ class Swarm(Protocol):
         """At these addresses and those that are known, else looked for in the DHT; direct
         ones before those through a relay. Ends in `dial_succeeded` or `dial_failed` with
         the address `/p2p/<peer id>`. Raises `InvalidAddress`."""
+        ...
+
+    def knock(self, peer: PeerId, addresses: Sequence[str]) -> bool:
+        """One packet to each of these addresses that can be knocked at, without a connection;
+        `knocked` tells of each answer. It shows that a node is awake there, not which. False
+        if there is no such address."""
         ...
 
     def reserve(self, gateway: str) -> None:

@@ -31,6 +31,7 @@ from mycel.swarm.interface import (
     SwarmFigures,
     SwarmListener,
 )
+from mycel.swarm.knocking import Knocker
 from mycel.swarm.roles import roles_of
 from mycel.swarm.twins import is_quic
 
@@ -164,6 +165,7 @@ class Libp2pSwarm:
         self._next_listen = 0
         self._provided: set[bytes] = set()
         self._stopped: asyncio.Future[None] = self._loop.create_future()
+        self._knocker = Knocker(self._loop, listener.knocked)
         self._table = self._handlers()
         self._loop.add_reader(native.fileno(), self._drain)
 
@@ -257,6 +259,11 @@ class Libp2pSwarm:
 
     def dial_peer(self, peer: PeerId, addresses: Sequence[str] = ()) -> None:
         self._native.dial_peer(peer, list(addresses))
+
+    def knock(self, peer: PeerId, addresses: Sequence[str]) -> bool:
+        if self._stopped.done():
+            raise NodeStopped("the node has stopped")
+        return self._knocker.knock(peer, addresses)
 
     def reserve(self, gateway: str) -> None:
         self._native.reserve(gateway)
@@ -437,6 +444,7 @@ class Libp2pSwarm:
 
     def _on_stopped(self, error: str) -> None:
         self._loop.remove_reader(self._native.fileno())
+        self._knocker.close()
         self._addresses.clear()
         for future in self._listens.values():
             if not future.done():

@@ -59,6 +59,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """Probability, per receiver, that a message is lost, or comes twice."""
     dht_loss: float = 0.0
     """Probability that a search does not find a provider or record that is there."""
+    knock_loss: float = 0.0
+    """Probability that a knock, or the answer to it, is lost; 1 where they are filtered."""
     dial_timeout_seconds: float = 5.0
     """When a dial or the opening of a stream that nobody answers fails."""
 
@@ -208,6 +210,16 @@ class MemoryNetwork:
             lambda: self._answer_dial(node, address, target, expected),
             self.delay() + self.delay(),
         )
+
+    def knock(self, node: MemorySwarm, peer: PeerId, target: PeerId) -> None:
+        seconds = self.delay() + self.delay()
+
+        def answer() -> None:
+            is_awake = target in self._nodes and self._reaches(node, target)
+            if is_awake and not self.happens(self.faults.knock_loss):
+                node.listener.knocked(peer, seconds)
+
+        node.later(answer, seconds)
 
     def _answer_dial(
         self, node: MemorySwarm, address: str, target: PeerId, expected: PeerId

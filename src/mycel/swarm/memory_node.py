@@ -74,6 +74,12 @@ class MemorySwarm:
             self.network.peer_at(address)
         self.network.dial_peer(self, peer)
 
+    def knock(self, peer: PeerId, addresses: Sequence[str]) -> bool:
+        self._check_alive()
+        for address in addresses:
+            self.network.knock(self, peer, self.network.peer_at(address))
+        return bool(addresses)
+
     def reserve(self, gateway: str) -> None:
         """Everybody reaches everybody here, so it is only remembered while both live."""
         self._check_alive()

@@ -49,6 +49,8 @@ class SchedulerFigures(msgspec.Struct, kw_only=True):
     """Of attempts that were not, or no longer, their task's current one."""
     workers_refused: int = 0
     """Because they speak another version."""
+    checks_late: int = 0
+    """Of workers without a link, for signs of life."""
 
     @property
     def success_rate(self) -> float:

@@ -126,6 +126,11 @@ def _of_ours(figures: SchedulerFigures) -> Iterator[Metric]:
         "Registrations of workers that speak another version.",
         figures.workers_refused,
     )
+    yield CounterMetricFamily(
+        f"{prefix}checks_late",
+        "Workers without a link that were asked for a sign of life too late.",
+        figures.checks_late,
+    )
 
 
 def _histogram(name: str, documentation: str, histogram: Histogram) -> Metric:

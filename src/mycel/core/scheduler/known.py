@@ -35,6 +35,8 @@ class KnownWorker:
         "capabilities",
         "expires_at",
         "heard_at",
+        "hears_knocks",
+        "knocks_left",
         "missed",
         "name",
         "peer",
@@ -52,6 +54,11 @@ class KnownWorker:
         self.rtt_seconds: float | None = None
         self.missed = 0
         """Checks in a row without an answer: it is suspect."""
+        self.hears_knocks = False
+        """It answered the last one."""
+        self.knocks_left = 1
+        """So many checks may be knocks before one has to be thorough; below 0 while it is
+        believed to hear none."""
         self.learn(sighting, now)
 
     def learn(self, sighting: Sighting, now: float) -> None:

@@ -135,6 +135,7 @@ class Scheduler:
             events.SilenceNoticed: self._silence,
             events.DialFailed: self._dial_failed,
             events.CheckAnswered: self._checking.answered,
+            events.CheckPutOff: self._checking.put_off,
             events.RoundTrip: self._round_trip,
             events.WorkerIsLocal: self._worker_is_local,
             events.DataHeld: self._data_held,

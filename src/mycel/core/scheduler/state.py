@@ -97,6 +97,8 @@ class State:
         """Of values in files, of ended jobs."""
         self.results_damaged = 0
         self.workers_refused = 0
+        self.checks_late = 0
+        """Of workers without a link: begun too late, or put off."""
         self.results_refused = 0
         """Of attempts that are not, or no longer, their task's current one."""
         self.healths: dict[PeerId, WorkerHealth] = {}

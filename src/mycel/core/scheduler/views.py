@@ -284,6 +284,7 @@ class Views:
             results_damaged=state.results_damaged,
             results_refused=state.results_refused,
             workers_refused=state.workers_refused,
+            checks_late=state.checks_late,
             leases_held=sum(len(one.leases) for one in workers),
         )
 
