@@ -51,7 +51,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """After a no, that worker is not asked again for that shape sooner, unless it has news…"""
     ask_again_seconds_max: float = 5.0
     """…nor later, whatever it says of when it may have room."""
-    acknowledge_seconds: float = 0.02
+    acknowledge_seconds: float = 0.1
     """Acknowledgements of results are collected for so long: nobody waits for them."""
     careful_seconds: float = 10.0
     """After a worker was lost, its shapes' prefetch is one for so long."""
@@ -89,7 +89,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Schedulers hear of changes of what is free no more often."""
     collect_seconds: float = 0.02
     """Requests that do not fit are collected for so long, and then ranked."""
-    confirm_seconds: float = 0.02
+    confirm_seconds: float = 0.1
     """Assignments are confirmed so much later, unless they are through by then: a result says
     that they have arrived."""
     inline_bytes_max: int = 1 << 20

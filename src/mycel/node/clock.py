@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
+
+ROUNDING_SECONDS: Final = 0.0015
+"""uvloop rounds to whole milliseconds and counts them from when its round began: without this,
+a timer is early, finds nothing due and is set anew, ten times in the last half millisecond."""
 
 
 class Clock(Protocol):
@@ -41,4 +45,4 @@ class LoopClock:
         if delay <= 0:
             self._loop.call_soon(callback)
         else:
-            self._loop.call_later(delay, callback)
+            self._loop.call_later(delay + ROUNDING_SECONDS, callback)
