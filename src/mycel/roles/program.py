@@ -46,6 +46,9 @@ from .revoking import Revoking
 if TYPE_CHECKING:
     from mycel.swarm.libp2p import Libp2pSwarm
 
+YOUNG_OBJECTS: Final = 20_000
+"""So many new objects there are before Python looks for cycles among them (by itself 700). Hardly
+anything here is one, and the looking takes a busy scheduler 2 to 6 % of its time."""
 EXPECTED: Final = (AccessError, ConfigurationError, StoreError, SwarmError)
 
 
@@ -240,6 +243,7 @@ class Program:
         # What lives now lives until the end: nobody need look at it again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(YOUNG_OBJECTS)
 
     async def until_ended(self) -> None:
         """Returns at SIGTERM or SIGINT; raises the fault that ended the role."""

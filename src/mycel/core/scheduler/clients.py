@@ -121,9 +121,9 @@ class Clients:
                         f"none of the {len(pool)} known workers can run it; without "
                         "require_satisfiable it would wait for one that can"
                     )
-        deadlines = (specification.deadline_at for specification, _ in _groups_in(event))
-        if any(at is not None and at <= self._state.unix(now) for at in deadlines):
-            return Unprocessable("its deadline has passed already")
+        for specification, _ in _groups_in(event):
+            if self._state.is_past_deadline(specification, now):
+                return Unprocessable("its deadline has passed already")
         if event.derived is not None:
             return self._too_long_a_queue(event.derived.count)
         return self._too_many(event.count)
