@@ -17,7 +17,8 @@ import msgspec
 
 from .errors import ConnectionLost, NotRunning, from_answer
 
-RECEIVE_BYTES: Final = 256 << 10
+RECEIVE_BYTES: Final = 64 << 10
+"""Python makes room for all of it before it reads: above 128 KiB that costs more than the rest."""
 HEADER_BYTES_MAX: Final = 64 << 10
 CONNECT_SECONDS: Final = 5.0
 UPLOAD_BYTES: Final = 1 << 20

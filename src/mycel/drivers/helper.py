@@ -47,7 +47,7 @@ from .helper_messages import (
     Withdraw,
     framed,
 )
-from .interpreter_records import clock
+from .interpreter_records import RECEIVE_BYTES, clock
 from .sandbox.holding import Confine
 from .sandbox.launching import Launching
 
@@ -57,7 +57,6 @@ Half of what waits in a lane: the rest keeps it busy while the report is on its 
 REPORT_ENDS_MAX: Final = 256
 UNSENT_BYTES_MAX: Final = 64 << 20
 """Above this nothing new is started until the worker has read."""
-RECEIVE_BYTES: Final = 1 << 18
 DESCRIPTORS_MAX: Final = 64
 INTERPRETER_OUTPUT_BYTES: Final = 64 << 10
 STRAY_SECONDS: Final = 1.0

@@ -8,14 +8,12 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 
 from .helper import HelperEnd
 from .helper_messages import Configure, FrameReader, InterpreterEnded, Report, Request, framed
-
-RECEIVE_BYTES: Final = 1 << 20
+from .interpreter_records import RECEIVE_BYTES
 
 _Piece = tuple[bytes, tuple[int, ...]]
 

@@ -53,6 +53,7 @@ from .interpreter_records import (
     LENGTH_BYTES,
     MEMORY_BYTES,
     NO_EXIT_CODE,
+    RECEIVE_BYTES,
     RESULT,
     RETURNED,
     RUN_BATCH,
@@ -317,7 +318,7 @@ class Interpreter:
 
     def _receive(self) -> bool:
         """Waits for data and deals with the frames in it; False at the end of the stream."""
-        data = os.read(self._socket, 1 << 20)
+        data = os.read(self._socket, RECEIVE_BYTES)
         self._buffer += data
         self._take_frames(self._buffer)
         return bool(data)

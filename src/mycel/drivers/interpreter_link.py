@@ -26,6 +26,7 @@ from .interpreter_records import (
     MEMORY,
     MEMORY_BYTES,
     NO_EXIT_CODE,
+    RECEIVE_BYTES,
     RESULT,
     RESULTS,
     RESULTS_OFFSET,
@@ -40,7 +41,6 @@ from .interpreter_records import (
 )
 from .sandbox.holding import Hold, give
 
-RECEIVE_BYTES: Final = 1 << 18
 FRAME_BYTES_MAX: Final = 96 << 20
 """A value and both outputs at their limits, and some more."""
 

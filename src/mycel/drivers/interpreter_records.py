@@ -24,6 +24,9 @@ MEMORY = struct.Struct("<IIQd")
 RESULTS_OFFSET = 32
 MEMORY_BYTES = RESULTS_OFFSET + (64 << 10)
 
+RECEIVE_BYTES = 1 << 16
+"""Python makes room for all of it before it reads. Above 128 KiB these are pages that the kernel
+gives and takes back each time, which takes ten times as long as a short read."""
 LENGTH_BYTES = 4
 RUN_BATCH, WITHDRAW, KILL = 0, 1, 2
 """To the interpreter: four bytes of length, then marshal of one of these and its content."""
