@@ -171,6 +171,20 @@ def test_a_late_call_for_what_was_cancelled_leaves_the_next_job_alone() -> None:
     assert asked == "three"
 
 
+def test_a_call_for_what_was_cancelled_serves_the_next_job_of_its_shape() -> None:
+    stage = Stage()
+    for name in ("one", "two", "three"):
+        stage.see(name)
+    assert len(dialled(stage.submit(count=4))) == 2
+    [job] = stage.machine.state.job_ids
+    stage.tell(events.CancelJob(RequestId(0), job))
+    refused = next(iter(stage.machine.state.calls))
+    stage.tell(events.DialFailed(refused, refused=True))
+    assert not stage.machine.state.queues, "nothing is left of its shape"
+    assert dialled(stage.submit(count=2)) == [], "the one that comes has room for both"
+    assert len(dialled(stage.submit(count=2))) == 1
+
+
 def test_a_call_that_nobody_answers_ends() -> None:
     stage = Stage()
     stage.see("frozen")

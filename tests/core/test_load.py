@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mycel.core import events, messages
 from mycel.core.effects import Effect, Send
 from mycel.core.identifiers import LeaseId, PeerId, RequestId
-from mycel.core.messages import LoadChange, Register, load_change
-from mycel.core.resources import Capabilities, Free, Requirements, Usage
+from mycel.core.messages import Described, LoadChange, Register, load_change
+from mycel.core.resources import Capabilities, Free, Requirements, ServedModel, Usage
 from mycel.core.settings import WorkerSettings
 from mycel.core.work import Shape
 from mycel.core.worker import WorkerMachine
+
+from .test_calling import Stage as SchedulerStage
 
 ONE, OTHER = PeerId("one"), PeerId("other")
 MACHINE = Capabilities(cpu_cores=4.0, memory=8 << 30, drivers=("process",))
@@ -134,3 +138,50 @@ def test_nothing_is_told_before_the_registration_is_answered() -> None:
     [change] = sent(stage.welcome(ONE, 1.0), ONE)
     assert isinstance(change, LoadChange)
     assert change.closed_for == "its owner is here"
+
+
+def test_whichever_stream_is_ahead_the_scheduler_knows_in_the_end_what_is_free() -> None:
+    """Descriptions and changes of load go by different streams, each in its own order."""
+    served = ServedModel("parrot", slots=2, memory=1 << 30)
+    for order in itertools.product((True, False), repeat=4):
+        stage = Stage()
+        scheduler = SchedulerStage()
+        register = stage.link(ONE, 0.0)
+        said = sent(stage.request(ONE, 1.0), ONE)
+        said += sent(stage.machine.handle(events.Serving((served,)), 2.0), ONE)
+        said += sent(stage.request(ONE, 3.0), ONE)
+        said += sent(stage.machine.handle(events.Tick(), 10.0), ONE)
+        changes = [one for one in said if isinstance(one, LoadChange)]
+        descriptions = [one for one in said if isinstance(one, Described)]
+        assert len(changes) >= 2
+        assert len(descriptions) == 1
+
+        worker = PeerId("worker")
+        scheduler.tell(events.Received(worker, register, 0.0))
+        for is_change in (*order, *(True,) * len(changes), False):
+            waiting = changes if is_change else descriptions
+            if waiting:
+                scheduler.tell(events.Received(worker, waiting.pop(0), 0.0))
+        known = scheduler.machine.state.workers[worker]
+        assert known.free == stage.machine.ledger.free, order
+        assert known.capabilities == stage.machine.capabilities
+
+
+def test_after_a_description_the_load_is_told_as_a_whole() -> None:
+    stage = Stage()
+    stage.link(ONE, 0.0)
+    told = stage.machine.handle(events.Reachable(("/memory/elsewhere",)), 10.0)
+    [change] = changes(told, ONE)
+    free = stage.machine.ledger.free
+    assert change == load_change(None, free, 0)
+    assert change.applied_to(Free()) == free
+
+
+def test_a_scheduler_takes_what_is_free_from_a_worker_that_says_it_with_its_description() -> None:
+    """One of an earlier release."""
+    scheduler = SchedulerStage()
+    scheduler.register("worker", MACHINE)
+    free = Free(cpu_millis=1000, memory=1 << 30)
+    described = Described(MACHINE, free)
+    scheduler.tell(events.Received(PeerId("worker"), described, 0.0))
+    assert scheduler.machine.state.workers[PeerId("worker")].free == free

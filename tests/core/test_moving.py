@@ -23,7 +23,9 @@ def test_a_worker_tells_those_with_a_link_of_a_new_way_to_it_once() -> None:
     assert worker.handle(events.Reachable((DIRECT,)), 0.0) == [], "nobody is there"
     worker.handle(events.LinkUp(SCHEDULER), 0.0)
     told = worker.handle(events.Reachable((DIRECT, THROUGH)), 1.0)
-    assert told == [Send(SCHEDULER, Described(SMALL, Ledger(SMALL).free, (DIRECT, THROUGH)))]
+    free = Ledger(SMALL).free
+    moved = Described(SMALL, free, (DIRECT, THROUGH), load_follows=True)
+    assert told == [Send(SCHEDULER, moved)]
     assert worker.handle(events.Reachable((DIRECT, THROUGH)), 2.0) == []
 
 

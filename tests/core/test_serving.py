@@ -55,6 +55,7 @@ def test_a_model_that_is_gained_is_told_and_granted() -> None:
 
 def test_nothing_is_told_of_what_is_as_before() -> None:
     machine = worker(PARROT)
+    machine.handle(events.Tick(), 5.0)
     assert machine.handle(events.Serving((PARROT,)), 10.0) == []
 
 

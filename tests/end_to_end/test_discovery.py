@@ -128,6 +128,12 @@ def start_unlinked(swarm: Swarm) -> list[str]:
 def test_dead_workers_without_a_link_are_gone_and_stay_gone(make_swarm: SwarmMaker) -> None:
     swarm = make_swarm(UNLINKED)
     one, other, third = start_unlinked(swarm)
+    shown = {item["name"]: item for item in swarm.mycel("workers", "--json").json["items"]}
+    assert shown[one]["capabilities"]["cpu_cores"] > 0
+    unknown = ("cpu_cores_free", "memory_free", "gpus_free", "tasks", "cpu_usage")
+    assert {shown[one]["load"][name] for name in unknown} == {None}, "nobody has told"
+    [row] = [line for line in swarm.mycel("workers").out.splitlines() if line.startswith(one)]
+    assert " ?/" in row
     for name in (one, other):  # half of them at once
         os.kill(swarm.pids[name], signal.SIGKILL)
     eventually(

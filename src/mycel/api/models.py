@@ -71,6 +71,7 @@ def _answer(name: str, served: list[tuple[WorkerView, ServedModel]]) -> ModelAns
 
 def _free(view: WorkerView, model: ServedModel) -> int:
     """Unleased, or leased by this scheduler and not in use."""
-    unleased = dict(view.free.custom).get(model_slot(model.name), 0.0)
+    custom = () if view.free is None else view.free.custom
+    unleased = dict(custom).get(model_slot(model.name), 0.0)
     idle = dict(view.idle_models).get(model.name, 0.0)
     return min(model.slots, int(unleased + idle))

@@ -48,10 +48,12 @@ class LoadAnswer(msgspec.Struct, frozen=True):
     """Attempts of this scheduler that are out with the worker."""
     leases: int
     slots: int
-    cpu_cores_free: float
-    memory_free: int
-    gpus_free: float
-    tasks: int = 0
+    cpu_cores_free: float | None
+    """None, as the other figures of what it does, for one that is only known: it has no link
+    by which it could say."""
+    memory_free: int | None
+    gpus_free: float | None
+    tasks: int | None = 0
     """Attempts that it holds, of all schedulers."""
     cpu_usage: float | None = None
     """How much of the machine is really in use, by whomever, from 0 to 1; None if it does not
@@ -120,7 +122,7 @@ class StatsAnswer(msgspec.Struct, frozen=True):
 
 
 def worker(view: WorkerView) -> WorkerAnswer:
-    has = view.capabilities
+    has, free = view.capabilities, view.free
     return WorkerAnswer(
         peer_id=view.peer,
         name=view.name,
@@ -146,9 +148,9 @@ def worker(view: WorkerView) -> WorkerAnswer:
             running=view.running,
             leases=view.leases,
             slots=view.slots,
-            cpu_cores_free=view.free.cpu_millis / 1000,
-            memory_free=view.free.memory,
-            gpus_free=sum(view.free.gpu_millis) / 1000,
+            cpu_cores_free=None if free is None else free.cpu_millis / 1000,
+            memory_free=None if free is None else free.memory,
+            gpus_free=None if free is None else sum(free.gpu_millis) / 1000,
             tasks=view.tasks,
             **_usage(view.usage),
         ),

@@ -165,6 +165,16 @@ def _in_use(load: Load) -> str:
     return f"{load.cpu_usage:.0%}, {load.memory_usage:.0%}"
 
 
+def _free_cores(load: Load, all_cores: float) -> str:
+    """Of a worker without a link only what it has is known."""
+    free = "?" if load.cpu_cores_free is None else f"{load.cpu_cores_free:g}"
+    return f"{free}/{all_cores:g} free"
+
+
+def _free_memory(load: Load, whole: int) -> str:
+    return f"{'?' if load.memory_free is None else size(load.memory_free)}/{size(whole)}"
+
+
 def _worker_row(worker: Worker) -> tuple[str, ...]:
     has, load, health = worker.capabilities, worker.load, worker.health
     rate, mean = health.success_rate, health.avg_completion_time
@@ -172,8 +182,8 @@ def _worker_row(worker: Worker) -> tuple[str, ...]:
         worker.name or worker.peer_id[-8:],
         worker.state if worker.accepting else f"{worker.state}, {_closed(worker)}",
         str(load.running),
-        f"{load.cpu_cores_free:g}/{has.get('cpu_cores', 0):g} free",
-        f"{size(load.memory_free)}/{size(has.get('memory', 0))}",
+        _free_cores(load, has.get("cpu_cores", 0)),
+        _free_memory(load, has.get("memory", 0)),
         _in_use(worker.load),
         ", ".join(gpu["model"] for gpu in has.get("gpus", [])) or "-",
         "-" if rate is None else f"{rate:.0%}",

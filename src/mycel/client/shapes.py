@@ -183,10 +183,11 @@ class Load(msgspec.Struct):
     running: int = 0
     leases: int = 0
     slots: int = 0
-    cpu_cores_free: float = 0.0
-    memory_free: int = 0
-    gpus_free: float = 0.0
-    tasks: int = 0
+    cpu_cores_free: float | None = 0.0
+    """None, as `memory_free`, `gpus_free` and `tasks`, while it has no link to say it by."""
+    memory_free: int | None = 0
+    gpus_free: float | None = 0.0
+    tasks: int | None = 0
     cpu_usage: float | None = None
     """What of the machine is really in use, by whomever, from 0 to 1."""
     memory_usage: float | None = None

@@ -83,8 +83,6 @@ class ShapeQueue:
         self.live = 0
         """Attempts out under leases of this shape."""
         self.careful_until = 0.0
-        self.is_forgotten = False
-        """Nothing was left of it: the next task of its shape gets another queue."""
 
     @property
     def waiting(self) -> int:

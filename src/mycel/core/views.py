@@ -171,7 +171,8 @@ class WorkerView(msgspec.Struct, frozen=True):
     """healthy, suspect, away, called, or known: without a link"""
     accepting: bool
     capabilities: Capabilities
-    free: Free
+    free: Free | None
+    """None while it has no link and has not said."""
     running: int
     """Attempts of this scheduler that are out with it."""
     leases: int
@@ -190,8 +191,8 @@ class WorkerView(msgspec.Struct, frozen=True):
     """Why it is not accepting."""
     usage: Usage | None = None
     """What of its machine is in use, by whomever."""
-    tasks: int = 0
-    """Attempts that it holds, of all schedulers, as far as is known."""
+    tasks: int | None = 0
+    """Attempts that it holds, of all schedulers; None where `free` is."""
 
 
 class ServiceView(msgspec.Struct, frozen=True):

@@ -67,7 +67,8 @@ class Load(Message, frozen=True, tag="load"):
 
 
 class LoadChange(Message, frozen=True, tag="load_change"):
-    """What has changed since `Register`, or since the last of these; None is as before."""
+    """What has changed since `Register`, or since the last of these; None is as before. After a
+    `Described` the next one is whole."""
 
     running: int
     accepting: bool = True
@@ -91,13 +92,17 @@ FREE_FIELDS: Final = ("cpu_millis", "memory", "disk", "gpu_millis", "custom")
 
 
 def load_change(
-    before: Free, now: Free, running: int, closed_for: str = "", usage: Usage | None = None
+    before: Free | None,
+    now: Free,
+    running: int,
+    closed_for: str = "",
+    usage: Usage | None = None,
 ) -> LoadChange:
-    """`usage` only if it has changed."""
+    """`before` is None for a whole one; `usage` only if it has changed."""
     changes = {
         name: getattr(now, name)
         for name in FREE_FIELDS
-        if getattr(now, name) != getattr(before, name)
+        if before is None or getattr(now, name) != getattr(before, name)
     }
     return LoadChange(running, not closed_for, closed_for=closed_for, usage=usage, **changes)
 

@@ -108,6 +108,9 @@ class Described(Message, frozen=True, tag="described"):
     free: Free
     addresses: tuple[str, ...] = ()
     """Empty: as before."""
+    load_follows: bool = False
+    """A whole `LoadChange` says what is free. It goes by the stream of all those, which can
+    overtake this one and be overtaken by it: `free` is for schedulers that do not know this."""
 
 
 class Accepted(Message, frozen=True, tag="accepted"):

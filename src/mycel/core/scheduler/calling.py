@@ -96,7 +96,7 @@ class Calling:
 
     def _unmet(self, queue: ShapeQueue) -> int:
         state = self._state
-        called = sum(one.slots for one in state.calls.values() if one.queue is queue)
+        called = sum(one.slots for one in state.calls.values() if one.shape == queue.shape)
         return queue.waiting + queue.live - queue.held_slots - queue.asked_slots - called
 
     def _call(self, queue: ShapeQueue, want: int, now: float) -> int:
@@ -112,7 +112,7 @@ class Calling:
             want -= max(1, slots)
         for known, slots in chosen:
             self._dial(known, now)
-            state.calls[known.peer] = Call(queue, slots)
+            state.calls[known.peer] = Call(queue.shape, slots)
             state.timers.set(("call", known.peer), now + state.settings.request_seconds)
         return want
 
@@ -121,7 +121,7 @@ class Calling:
         call = self._state.calls.get(peer)
         if call is not None:
             call.slots = 0
-            self._state.touch(call.queue)
+            self._look_again(call.shape)
 
     def _dial(self, known: KnownWorker, now: float) -> None:
         state = self._state
@@ -142,7 +142,12 @@ class Calling:
         call = self._state.calls.pop(peer, None)
         if call is not None:
             self._state.timers.cancel(("call", peer))
-            self._state.touch(call.queue)
+            self._look_again(call.shape)
+
+    def _look_again(self, shape: Shape) -> None:
+        queue = self._state.queues.get(shape)
+        if queue is not None:
+            self._state.touch(queue)
 
     # Seeking
 
@@ -180,9 +185,7 @@ class Calling:
             if obstacle(shape, worker.capabilities) is None:
                 del self._state.seeks[shape]
                 self._state.timers.cancel(("seek", shape))
-                queue = self._state.queues.get(shape)
-                if queue is not None:
-                    self._state.touch(queue)
+                self._look_again(shape)
 
     def work_comes(self, now: float) -> None:
         """Before tasks are added: has there been nothing to do for a while?"""

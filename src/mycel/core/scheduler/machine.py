@@ -289,7 +289,6 @@ class Scheduler:
         state = self.state
         if queue.recovering or len(state.backoff) or queue.asked_slots:
             return
-        queue.is_forgotten = True
         del state.queues[queue.shape]
 
     # Time

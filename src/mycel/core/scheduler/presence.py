@@ -100,8 +100,10 @@ class Presence:
         worker.addresses = message.addresses or worker.addresses
         has_changed = worker.capabilities != message.capabilities
         worker.capabilities = message.capabilities
-        worker.free = message.free
-        worker.facts["capabilities"] = worker.facts["load"] = ("registered", now)
+        worker.facts["capabilities"] = ("registered", now)
+        if not message.load_follows:
+            worker.free = message.free
+            worker.facts["load"] = ("registered", now)
         if not has_changed:
             return
         self._roster.described(worker, now)

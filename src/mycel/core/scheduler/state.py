@@ -275,10 +275,7 @@ class State:
         return pool.having(queue.next_files()) if pool.data else 0
 
     def touch(self, queue: ShapeQueue) -> None:
-        """A call may still name a queue that was forgotten: its shape may have another by now."""
-        live = self.queues.get(queue.shape) if queue.is_forgotten else queue
-        if live is not None:
-            self.dirty[queue.shape] = live
+        self.dirty[queue.shape] = queue
 
     def highest_ended(self, key: TaskKey) -> int:
         history = self.histories.get(key)

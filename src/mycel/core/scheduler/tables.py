@@ -174,10 +174,11 @@ class Asked:
 class Call:
     """A known worker that was dialled because tasks of this shape wait."""
 
-    __slots__ = ("queue", "slots")
+    __slots__ = ("shape", "slots")
 
-    def __init__(self, queue: ShapeQueue, slots: int) -> None:
-        self.queue = queue
+    def __init__(self, shape: Shape, slots: int) -> None:
+        self.shape = shape
+        """Not its queue: that may be forgotten, and another in its place, before it answers."""
         self.slots = slots
 
 

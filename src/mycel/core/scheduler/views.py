@@ -17,7 +17,7 @@ from mycel.core.events import (
 from mycel.core.identifiers import JobId, task_id
 from mycel.core.jobs import Block, Job, task_key
 from mycel.core.journal import TaskEnded
-from mycel.core.resources import Amounts, Free
+from mycel.core.resources import Amounts
 from mycel.core.stages import StageRun
 from mycel.core.states import StageState, TaskState, WorkerState
 from mycel.core.views import (
@@ -210,13 +210,14 @@ class Views:
 
     def worker(self, worker: Worker) -> WorkerView:
         heard = worker.last_heard
+        has_said = "load" in worker.facts  # not if it was called and has not come yet
         return WorkerView(
             peer=worker.peer,
             name=worker.name,
             state=worker.state.value,
             accepting=worker.accepting,
             capabilities=worker.capabilities,
-            free=worker.free,
+            free=worker.free if has_said else None,
             running=len(worker.attempts),
             leases=len(worker.leases),
             slots=worker.held_slots,
@@ -234,7 +235,7 @@ class Views:
             idle_models=_idle_models(worker),
             closed_for=worker.closed_for,
             usage=worker.usage,
-            tasks=worker.running,
+            tasks=worker.running if has_said else None,
         )
 
     def _known_view(self, known: KnownWorker) -> WorkerView:
@@ -250,7 +251,7 @@ class Views:
             state="suspect" if known.missed else "known",
             accepting=True,
             capabilities=known.capabilities,
-            free=Free(),
+            free=None,
             running=0,
             leases=0,
             slots=0,
@@ -265,6 +266,7 @@ class Views:
                 Fact("presence", presence, heard_at),
                 Fact("capabilities", known.source, seen_at),
             ),
+            tasks=None,
         )
 
     def figures(self) -> Figures:

@@ -162,7 +162,7 @@ class Granting:
         free, closed_for = machine.ledger.free, machine.closing.reason
         for record in machine.schedulers.values():
             record.is_behind = not record.is_welcome
-            if record.is_up and record.is_welcome and record.told is not None:
+            if record.is_up and record.is_welcome:
                 usage = None if machine.usage == record.told_usage else machine.usage
                 change = load_change(record.told, free, len(machine.held), closed_for, usage)
                 record.told, record.told_usage = free, machine.usage

@@ -179,11 +179,12 @@ class WorkerMachine:
 
     def _tell_description(self) -> None:
         free = self.ledger.free
-        described = messages.Described(self.capabilities, free, self.addresses)
+        described = messages.Described(self.capabilities, free, self.addresses, load_follows=True)
         for record in self.schedulers.values():
             if record.is_up:
-                record.told = free
+                record.told = None
                 self.send(record.peer, described)
+        self.granting.changed = True
 
     def _usage_changed(self, event: events.UsageChanged, now: float) -> None:
         self.usage = event.usage

@@ -167,6 +167,6 @@ class SchedulerRecord:
         self.held: dict[AttemptId, Held] = {}
         self.outcomes: dict[AttemptId, Unacknowledged] = {}
         self.told: Free | None = None
-        """What it believes to be free of this worker…"""
+        """What it believes to be free of this worker; None if it is to be told the whole…"""
         self.told_usage: Usage | None = None
         """…and to be in use."""
