@@ -86,7 +86,9 @@ AND a3 >= coalesce((
 )
 
 _JOB_CLOSED: Final = ManyRows(
-    "UPDATE jobs SET closed = 1 WHERE number IN (SELECT a1 FROM given)", columns=1
+    "UPDATE jobs SET closed = 1 WHERE number IN (SELECT a1 FROM given)",
+    columns=1,
+    single="UPDATE jobs SET closed = 1 WHERE number = ?1",
 )
 
 _JOB_ENDED: Final = ManyRows(
@@ -94,6 +96,7 @@ _JOB_ENDED: Final = ManyRows(
 UPDATE jobs SET state = a2, ended_at = a3 FROM given WHERE number = a1 AND jobs.state = ''
 """,
     columns=3,
+    single="UPDATE jobs SET state = ?2, ended_at = ?3 WHERE number = ?1 AND state = ''",
 )
 
 _PRUNE_RESULTS: Final = """
