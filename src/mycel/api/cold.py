@@ -1,5 +1,5 @@
-"""The other routes, on Litestar. Imported when the first of them is asked for: a scheduler
-that only runs tasks, and is watched, does without it."""
+"""The rarer routes, on Litestar. Imported when the first of them is asked for: a scheduler that
+only runs jobs, and is watched, does without it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
-from litestar import Litestar, MediaType, Request, Response, delete, get, post
+from litestar import Litestar, MediaType, Request, Response, get, post
 from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
 
-from . import jobs, models, network, services, tasks, workers
+from . import models, network, services, tasks, workers
 from .access import Caller
 from .answers import ResultAnswer, RevocationsAnswer, encode
 from .backend import Backend
@@ -22,14 +22,12 @@ from .catalogue import document
 from .exchange import CALLER, Connected, Gone, Query, Receive, Scope
 from .problems import MEDIA_TYPE, Problem, from_exception
 
-PAGE_DEFAULT = 100
-
 AnyRequest = Request[Any, Any, Any]
 
 
 def create(backend: Backend) -> Litestar:
     return Litestar(
-        route_handlers=[*_tasks(backend), *_jobs(backend), *_rest(backend)],
+        route_handlers=[*_tasks(backend), *_rest(backend)],
         exception_handlers={Exception: _answer_exception},
         openapi_config=None,
         logging_config=None,
@@ -50,30 +48,11 @@ def _caller(request: AnyRequest) -> Caller:
 
 
 def _named(request: AnyRequest) -> str:
-    """The task or job in the path."""
+    """The task or worker in the path."""
     return str(request.path_params["id"])
 
 
 def _tasks(backend: Backend) -> Sequence[HTTPRouteHandler]:
-    @get("/api/v1/tasks")
-    async def list_tasks(request: AnyRequest) -> Response[bytes]:
-        query = _query(request, "job", "state", "cursor", "limit")
-        job = query.text("job")
-        found = await tasks.list_tasks(
-            backend,
-            _caller(request).sees,
-            job=None if job is None else jobs.parse(job),
-            state=query.text("state"),
-            cursor=query.text("cursor"),
-            limit=query.integer("limit", PAGE_DEFAULT, 1, tasks.PAGE_MAX),
-        )
-        return _json(found)
-
-    @delete("/api/v1/tasks/{id:str}", status_code=200)
-    async def cancel_task(request: AnyRequest) -> Response[bytes]:
-        _query(request)
-        return _json(await tasks.cancel(backend, _named(request)))
-
     @get("/api/v1/tasks/{id:str}/explain")
     async def explain(request: AnyRequest) -> Response[bytes]:
         _query(request)
@@ -94,34 +73,7 @@ def _tasks(backend: Backend) -> Sequence[HTTPRouteHandler]:
             raise Problem(409, f"task {task_id} {was}{task.state}: {why}")
         return _json(task.result or ResultAnswer())
 
-    return [list_tasks, cancel_task, explain, result]
-
-
-def _jobs(backend: Backend) -> Sequence[HTTPRouteHandler]:
-    @get("/api/v1/jobs")
-    async def list_jobs(request: AnyRequest) -> Response[bytes]:
-        query = _query(request, "prefix", "cursor", "limit")
-        found = await jobs.list_jobs(
-            backend,
-            _caller(request),
-            prefix=query.text("prefix"),
-            cursor=query.text("cursor"),
-            limit=query.integer("limit", PAGE_DEFAULT, 1, 1000),
-        )
-        return _json(found)
-
-    @get("/api/v1/jobs/{id:str}")
-    async def read_job(request: AnyRequest) -> Response[bytes]:
-        wait = _query(request, "wait").wait_seconds()
-        with Connected(cast(Receive, request.receive)):
-            return _json(await jobs.read(backend, _named(request), wait))
-
-    @delete("/api/v1/jobs/{id:str}", status_code=200)
-    async def cancel_job(request: AnyRequest) -> Response[bytes]:
-        _query(request)
-        return _json(await jobs.cancel(backend, _named(request)))
-
-    return [list_jobs, read_job, cancel_job]
+    return [explain, result]
 
 
 def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:

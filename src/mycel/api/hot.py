@@ -1,7 +1,8 @@
 """The routes that carry the load, as raw ASGI: a framework costs more than the rest of them.
 
 POST /api/v1/tasks                 one exchange from submit to result, with ?wait
-GET  /api/v1/tasks/{id}
+GET, DELETE /api/v1/tasks/{id}, /api/v1/jobs/{id}
+GET  /api/v1/tasks, /api/v1/jobs   pages of them
 POST /api/v1/jobs
 POST /api/v1/jobs/{id}/tasks       batches
 POST /api/v1/jobs/{id}/close
@@ -50,6 +51,7 @@ TASKS_PATH: Final = f"{PREFIX}tasks"
 _TASK: Final = f"{PREFIX}tasks/"
 _JOBS: Final = f"{PREFIX}jobs"
 _JOB: Final = f"{PREFIX}jobs/"
+_PAGE_DEFAULT: Final = 100
 _METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _OK: Final = b'{"status":"ok"}'
 
@@ -68,6 +70,8 @@ class HotRoutes:
         self._backend = backend
         self._limits = limits
         self._read: dict[str, Handler] = {
+            TASKS_PATH: self._list_tasks,
+            _JOBS: self._list_jobs,
             f"{PREFIX}events": self._events,
             f"{PREFIX}workers": self._workers,
             f"{PREFIX}stats": self._stats,
@@ -76,26 +80,32 @@ class HotRoutes:
 
     def find(self, method: str, path: str) -> Handler | None:
         """The handler of a hot route; the others are the framework's."""
-        if path == TASKS_PATH:
-            return self._submit_task if method == "POST" else None
+        if path == TASKS_PATH and method == "POST":
+            return self._submit_task
         if path.startswith(_TASK):
             match method, path[len(_TASK) :].partition("/")[1:]:
                 case "GET", ("", ""):
                     return self._read_task
+                case "DELETE", ("", ""):
+                    return self._cancel_task
                 case "GET", ("/", "logs"):
                     return self._logs
             return None
-        if path == _JOBS:
-            return self._submit_job if method == "POST" else None
+        if path == _JOBS and method == "POST":
+            return self._submit_job
         if path.startswith(_JOB):
-            match method, path[len(_JOB) :].partition("/")[2]:
-                case "POST", "tasks":
+            match method, path[len(_JOB) :].partition("/")[1:]:
+                case "GET", ("", ""):
+                    return self._read_job
+                case "DELETE", ("", ""):
+                    return self._cancel_job
+                case "POST", ("/", "tasks"):
                     return self._append
-                case "POST", "close":
+                case "POST", ("/", "close"):
                     return self._close
-                case "GET", "results":
+                case "GET", ("/", "results"):
                     return self._results
-                case "GET", "logs":
+                case "GET", ("/", "logs"):
                     return self._job_logs
         return self._read.get(path) if method == "GET" else None
 
@@ -124,6 +134,25 @@ class HotRoutes:
             task = await tasks.read_after_wait(self._backend, scope["path"][len(_TASK) :], wait)
         await answer(send, 200, encode(task))
 
+    async def _cancel_task(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        Query(scope)
+        task = await tasks.cancel(self._backend, scope["path"][len(_TASK) :])
+        await answer(send, 200, encode(task))
+
+    async def _list_tasks(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        query = Query(scope, "job", "state", "cursor", "limit")
+        job = query.text("job")
+        caller: Caller = scope[CALLER]
+        found = await tasks.list_tasks(
+            self._backend,
+            caller.sees,
+            job=None if job is None else jobs.parse(job),
+            state=query.text("state"),
+            cursor=query.text("cursor"),
+            limit=query.integer("limit", _PAGE_DEFAULT, 1, tasks.PAGE_MAX),
+        )
+        await answer(send, 200, encode(found))
+
     async def _logs(self, scope: Scope, receive: Receive, send: Send) -> None:
         task_id = scope["path"][len(_TASK) :].partition("/")[0]
         await logs.of_task(self._backend, task_id, scope, receive, send)
@@ -146,6 +175,27 @@ class HotRoutes:
         body = encode(answers.job(submitted.job))
         place = _location("jobs", submitted.job.job_id)
         await answer(send, 200 if submitted.again else 201, body, place)
+
+    async def _list_jobs(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        query = Query(scope, "prefix", "cursor", "limit")
+        found = await jobs.list_jobs(
+            self._backend,
+            scope[CALLER],
+            prefix=query.text("prefix"),
+            cursor=query.text("cursor"),
+            limit=query.integer("limit", _PAGE_DEFAULT, 1, 1000),
+        )
+        await answer(send, 200, encode(found))
+
+    async def _read_job(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wait = Query(scope, "wait").wait_seconds()
+        with Connected(receive):
+            job = await jobs.read(self._backend, _job_in(scope), wait)
+        await answer(send, 200, encode(job))
+
+    async def _cancel_job(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        Query(scope)
+        await answer(send, 200, encode(await jobs.cancel(self._backend, _job_in(scope))))
 
     async def _append(self, scope: Scope, receive: Receive, send: Send) -> None:
         Query(scope)
