@@ -5,6 +5,7 @@ that it was asked. One named `mute` never answers, one named `liar` never answer
 named `sick` always has a fault of its own. A prompt says how it should behave:
 
     slow        a token every 50 ms
+    endless     the same, until nobody listens any more
     hang        the first token never comes
     teapot      a refusal
     nonsense    an answer that is no JSON
@@ -70,13 +71,13 @@ async def respond(writer: asyncio.StreamWriter, path: str, body: dict[str, Any])
 
 async def stream(writer: asyncio.StreamWriter, prompt: str) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-    words = itertools.islice(itertools.cycle([sys.argv[1], *prompt.split()]), TOKENS)
-    for word in words:
+    words = itertools.cycle([sys.argv[1], *prompt.split()])
+    for word in words if "endless" in prompt else itertools.islice(words, TOKENS):
         delta = {"index": 0, "delta": {"content": f"{word} "}, "finish_reason": None}
         event = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
         chunk(writer, f"data: {json.dumps({**event, 'choices': [delta]})}\n\n".encode())
         await writer.drain()
-        if "slow" in prompt:
+        if "slow" in prompt or "endless" in prompt:
             await asyncio.sleep(0.05)
     chunk(writer, b"data: [DONE]\n\n")
     writer.write(b"0\r\n\r\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 from tests.end_to_end.swarm import eventually
@@ -140,8 +141,9 @@ def test_a_way_to_a_worker_that_comes_later_is_told_over_the_link(internet: Inte
 
     gateways = [address.rpartition("/")[2] for address in bootstrap]
     eventually(lambda: ways() == {gateways[0]}, "the one gateway that lives", SECONDS)
-    registered = len(scheduler.running.notes("worker_registered"))
+    notes = partial(scheduler.running.notes, "worker_registered")
+    registered = len(eventually(notes, "its log is written", SECONDS))
     doors[1] = _open(second, bootstrap)
     eventually(lambda: ways() == set(gateways), "the other one too", SECONDS)
-    assert len(scheduler.running.notes("worker_registered")) == registered, "its link stood"
+    assert len(notes()) == registered, "its link stood"
     assert worker.process.poll() is None
