@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mycel.plugins import installed
+
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
@@ -22,6 +24,4 @@ ALGORITHMS_GROUP: Final = "mycel.selection"
 
 def installed_algorithms() -> dict[str, EntryPoint]:
     """Looks through all installed packages: only where a name is not ours."""
-    from importlib.metadata import entry_points
-
-    return {one.name: one for one in entry_points(group=ALGORITHMS_GROUP)}
+    return installed(ALGORITHMS_GROUP)

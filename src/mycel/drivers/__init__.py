@@ -156,9 +156,9 @@ FACTORIES: Final[dict[str, Callable[[DriverContext], Driver]]] = {
 
 def installed_drivers() -> dict[str, EntryPoint]:
     """Those of other packages; nobody takes the name of one of ours."""
-    from importlib.metadata import entry_points
+    from mycel.plugins import installed
 
-    found = {one.name: one for one in entry_points(group=DRIVERS_GROUP)}
+    found = installed(DRIVERS_GROUP)
     return {name: one for name, one in found.items() if name not in FACTORIES}
 
 

@@ -8,10 +8,10 @@ the group `mycel.gateway_services`: each names a function without arguments that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
 from typing import Final, Protocol
 
 from mycel.core.identifiers import PeerId
+from mycel.plugins import installed
 from mycel.swarm.interface import Swarm
 
 BUILT_IN: Final = frozenset({"bootstrap", "dht", "relay", "autonat"})
@@ -39,7 +39,7 @@ def load_services(names: Sequence[str]) -> list[GatewayService]:
     wanted = [name for name in dict.fromkeys(names) if name not in BUILT_IN]
     if not wanted:
         return []
-    offered = {entry.name: entry for entry in entry_points(group=GROUP)}
+    offered = installed(GROUP)
     unknown = [name for name in wanted if name not in offered]
     if unknown:
         known = ", ".join(sorted(BUILT_IN | offered.keys()))
