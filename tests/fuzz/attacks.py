@@ -62,7 +62,11 @@ GOSSIP_BATCH: Final = 8
 """From one identity: who goes on is not listened to any more."""
 JUDGED_SECONDS: Final = 2.0
 TAKEN_SECONDS: Final = 5.0
-GREETING: Final = b"\x13/multistream/1.0.0\n\x07/noise\n"
+GREETINGS: Final = (
+    b"",
+    b"\x13/multistream/1.0.0\n\x07/noise\n",
+    b"\x13/multistream/1.0.0\n\x0b/tls/1.0.0\n",
+)
 
 
 async def noise_on_the_port(siege: Siege, count: int) -> Row:
@@ -73,8 +77,7 @@ async def noise_on_the_port(siege: Siege, count: int) -> Row:
     for number in range(count):
         with contextlib.suppress(OSError):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
-            if number % 2:
-                writer.write(GREETING)
+            writer.write(GREETINGS[number % len(GREETINGS)])
             writer.write(payloads.noise(siege.random))
             writer.close()
             await writer.wait_closed()

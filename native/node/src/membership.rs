@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Anybody who holds a token can append a block offline, and nobody can take one away. A
-//! token that a peer presents must be bound to it: Noise has proven the peer id before the
+//! token that a peer presents must be bound to it: encryption has proven the peer id before the
 //! gate looks, so that a bound token is useless to anybody who overhears it.
 
 use std::{

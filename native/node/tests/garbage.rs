@@ -20,10 +20,12 @@ async fn garbage_on_the_port_is_survived() {
         let mut noise = Noise(42);
         for round in 0..200 {
             let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
-            if round % 2 == 0 {
-                // garbage behind a proper greeting
-                let _ = socket.write_all(b"\x13/multistream/1.0.0\n\x07/noise\n");
-            }
+            // garbage behind a proper greeting
+            let _ = match round % 3 {
+                0 => socket.write_all(b"\x13/multistream/1.0.0\n\x07/noise\n"),
+                1 => socket.write_all(b"\x13/multistream/1.0.0\n\x0b/tls/1.0.0\n"),
+                _ => Ok(()),
+            };
             let _ = socket.write_all(&noise.bytes(1 + round * 97 % 5000));
         }
     })

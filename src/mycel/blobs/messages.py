@@ -24,7 +24,7 @@ BLOB_PROTOCOL: Final = "/mycel/blob/1"
 FRAME_BYTES: Final = 128 << 10
 """Small enough to stay in the processor's cache on its way through five buffers."""
 FRAME_BYTES_MAX: Final = 1 << 20
-WRITE_HIGH_BYTES: Final = 1 << 20
+WRITE_HIGH_BYTES: Final = 2 << 20
 """So little waits to be sent: the buffers are used again, and nobody holds much for a peer."""
 PIECE_BYTES: Final = 4 << 20
 PIECES_AHEAD: Final = 2

@@ -1,12 +1,15 @@
-//! Relayed circuits, TCP with Noise and Yamux, and QUIC: all behind the same gate.
+//! Relayed circuits, TCP with TLS or Noise and Yamux, and QUIC: all behind the same gate.
 //!
 //! ```text
-//!   relay client ─┐
-//!   TCP · Noise · Yamux ─┬─ DNS ─┴─ gate ─ byte counters ─ time-out
-//!   QUIC ────────────────┘
+//!   relay client ─────────────────────┐
+//!   TCP · TLS or Noise · Yamux ─┬─ DNS ─┴─ gate ─ byte counters ─ time-out
+//!   QUIC ───────────────────────┘
 //! ```
 
+mod ahead;
 mod counted;
+mod joined;
+mod security;
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -24,10 +27,11 @@ use libp2p::{
     },
     dns,
     identity::Keypair,
-    noise, quic, relay, tcp, yamux,
+    quic, relay, tcp, yamux,
 };
 
 pub use self::counted::Traffic;
+use self::{ahead::Ahead, security::Security};
 use crate::gate::Gate;
 
 pub type Connection = (PeerId, StreamMuxerBox);
@@ -61,17 +65,17 @@ pub fn build(
     connect_timeout: Duration,
     meter: Meter,
 ) -> io::Result<(Boxed<Connection>, relay::client::Behaviour)> {
-    let noise = noise::Config::new(key).map_err(io::Error::other)?;
+    let security = Security::new(key)?;
     let (circuits, relay_client) = relay::client::new(key.public().to_peer_id());
     // The relay client comes first: it alone understands /p2p-circuit.
     let circuits = circuits
         .upgrade(Version::V1Lazy)
-        .authenticate(noise.clone())
+        .authenticate(security.noise())
         .multiplex(yamux::Config::default())
         .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)))
         .map_err(io::Error::other);
     let open = circuits
-        .or_transport(direct(key, noise))
+        .or_transport(direct(key, security))
         .map(|either, _| either.into_inner())
         .map_err(|either| either.into_inner());
     let count = move |(peer, muxer), point: ConnectedPoint| {
@@ -89,19 +93,20 @@ pub fn build(
     Ok((transport, relay_client))
 }
 
-fn direct(key: &Keypair, noise: noise::Config) -> Boxed<Connection> {
+fn direct(key: &Keypair, security: Security) -> Boxed<Connection> {
     // A machine without a resolver of its own still reaches numeric addresses.
-    match dns::tokio::Transport::system(numeric(key, noise.clone())) {
+    match dns::tokio::Transport::system(numeric(key, security.clone())) {
         Ok(named) => named.map_err(io::Error::other).boxed(),
-        Err(_) => numeric(key, noise),
+        Err(_) => numeric(key, security),
     }
 }
 
-fn numeric(key: &Keypair, noise: noise::Config) -> Boxed<Connection> {
+fn numeric(key: &Keypair, security: Security) -> Boxed<Connection> {
     let tcp = tcp::tokio::Transport::new(tcp::Config::new().nodelay(true))
         .map_err(SocketError)
+        .map(|socket, _| Ahead::new(socket))
         .upgrade(Version::V1Lazy)
-        .authenticate(noise)
+        .authenticate(security)
         .multiplex(yamux::Config::default())
         .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
     let quic = quic::tokio::Transport::new(quic::Config::new(key))
