@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,21 @@ def log_of(home: Path, role: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
+METRICS = """
+[gateway]
+metrics_address = "127.0.0.1:0"
+"""
+
+
+def refused_duplicates(swarm: Swarm) -> float:
+    """As the gateway has counted them."""
+    state = json.loads((swarm.home / "gateway" / "state.json").read_text())
+    with urllib.request.urlopen(f"{state['metrics']}", timeout=10) as answer:
+        text = answer.read().decode()
+    found = re.search(r'^mycel_swarm_refusals_total{.*"duplicate".*} (\S+)$', text, re.MULTILINE)
+    return 0.0 if found is None else float(found[1])
+
+
 def addresses(swarm: Swarm, role: str) -> list[str]:
     state: list[str] = json.loads((swarm.home / role / "state.json").read_text())["addresses"]
     return state
@@ -25,7 +42,7 @@ def addresses(swarm: Swarm, role: str) -> list[str]:
 def test_the_node_whose_key_another_machine_uses_says_so_and_is_refused(
     make_swarm: SwarmMaker,
 ) -> None:
-    founded = make_swarm(QUICK)
+    founded = make_swarm(QUICK + METRICS)
     founded.up(workers=1)
     done = founded.mycel("invite", "--json")
     guest = make_swarm("", name="guest")
@@ -48,14 +65,16 @@ def test_the_node_whose_key_another_machine_uses_says_so_and_is_refused(
     eventually(lambda: (twin.home / "guest" / "log.jsonl").exists(), "the twin has started")
     message = eventually(told, "one of the two says what is wrong")[0]
     assert "two machines must not share an identity.key" in message
-    eventually(
-        lambda: any(
-            "another node runs with this identity" in line.get("error", "")
-            for line in log_of(founded.home, "gateway")
-            if line["event"] == "hello_refused"
-        ),
-        "the gateway has refused it",
-    )
+    reason = "another node runs with this identity"
+
+    def refused() -> list[str]:
+        lines = log_of(founded.home, "gateway")
+        found = [line["error"] for line in lines if line["event"] == "hello_refused"]
+        return [error for error in found if reason in error]
+
+    error = eventually(refused, "the gateway has refused it")[0]
+    assert error.startswith(reason), "our own reason, and nothing of the layers below"
+    eventually(lambda: refused_duplicates(founded) >= 1, "and counted it")
     ran = founded.mycel("run", "--", "true")
     assert ran.code == 0, ran
     for process in (first, second):

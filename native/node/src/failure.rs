@@ -138,19 +138,27 @@ pub fn is_address_in_use(error: &(dyn Error + 'static)) -> bool {
     found
 }
 
-/// An error with all its causes; libp2p nests them many levels deep.
+/// An error with all its causes; libp2p nests them many levels deep. A refusal of ours speaks
+/// for itself: the layers that it came through are of use to nobody who reads it.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
+    let mut refusal = None;
     walk(error, &mut |cause| {
+        if let Some(found) = cause.downcast_ref::<Refusal>() {
+            refusal = Some(found.text.clone());
+        }
         let own = cause.to_string();
-        if text.is_empty() {
+        if text.is_empty() || text.starts_with(DNS_LISTING) {
             text = own;
         } else if !text.contains(&own) {
             text = format!("{text}: {own}");
         }
     });
-    text
+    refusal.unwrap_or(text)
 }
+
+/// How the DNS transport begins what it says of any failed dial; the causes below say the same.
+const DNS_LISTING: &str = "Multiple dial errors occurred:";
 
 /// Visits the error and its causes. `source()` of an `io::Error` skips the error that it
 /// holds, so that one is visited by `get_ref`.
@@ -188,5 +196,32 @@ mod tests {
     fn the_text_names_every_cause_once() {
         let error = io::Error::other(io::Error::other(refusal("expired", "token has expired")));
         assert_eq!(chain(&error), "token has expired");
+        let nested = io::Error::other(Layer("a handshake failed", io::ErrorKind::TimedOut.into()));
+        assert_eq!(chain(&nested), "a handshake failed: timed out");
+    }
+
+    #[test]
+    fn the_layers_above_a_refusal_and_listings_of_dials_are_left_out() {
+        let refused = refusal("expired", "token has expired").into();
+        let error = io::Error::other(Layer("Listen error: Failed to negotiate", refused));
+        assert_eq!(chain(&error), "token has expired");
+        let listed = "Multiple dial errors occurred:\n - connection refused";
+        let error = io::Error::other(Layer(listed, io::ErrorKind::ConnectionRefused.into()));
+        assert_eq!(chain(&error), "connection refused");
+    }
+
+    #[derive(Debug)]
+    struct Layer(&'static str, io::Error);
+
+    impl fmt::Display for Layer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Layer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.1)
+        }
     }
 }
