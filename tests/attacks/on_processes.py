@@ -19,6 +19,8 @@ if os.fork() == 0:
         os.execve("/bin/sleep", ["sleep", "4" + scene["mark"]], {variables})
     os._exit(0)
 os.wait()
+"""
+_UNTIL_IT_RUNS = """
 end = time.monotonic() + 5
 mark = ("4" + scene["mark"]).encode()
 def there():
@@ -108,12 +110,14 @@ ATTACKS = [
     ),
     Attack(
         "leaves a daemon behind",
-        _DAEMON.replace("{variables}", "dict(os.environ)"),
+        _DAEMON.replace("{variables}", "dict(os.environ)") + _UNTIL_IT_RUNS,
         _survived,
         no_control="adopted and ended without the sandbox, too",
     ),
     Attack(
-        "leaves a daemon without traces behind", _DAEMON.replace("{variables}", "{}"), _survived
+        "leaves a daemon without traces behind",
+        _DAEMON.replace("{variables}", "{}") + _UNTIL_IT_RUNS,
+        _survived,
     ),
     Attack(
         "leaves its process group",
@@ -121,8 +125,7 @@ ATTACKS = [
         "    os.setpgid(0, 0)\n"
         "    os.dup2(os.open(os.devnull, os.O_RDWR), 1)\n"
         "    os.dup2(1, 2)\n"
-        '    os.execve("/bin/sleep", ["sleep", "4" + scene["mark"]], {})\n'
-        "time.sleep(0.3)",
+        '    os.execve("/bin/sleep", ["sleep", "4" + scene["mark"]], {})\n' + _UNTIL_IT_RUNS,
         _survived,
     ),
     Attack("is root", "escaped(os.getuid() == 0)"),

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,8 @@ import pytest
 from mycel.bench import percentiles, places
 from mycel.bench.figures import Figures
 from mycel.bench.references import echoes_per_s
+
+from .swarm import eventually
 
 COMMAND = [sys.executable, "-m", "mycel", "bench", "quick", "--scale", "0.005"]
 MOUNTS = Path("/proc/self/mountinfo")
@@ -64,11 +65,12 @@ def test_it_prints_one_flat_object_and_leaves_nothing(folder: Path) -> None:
 def test_an_interrupt_leaves_nothing(folder: Path) -> None:
     command = [*COMMAND, "--folder", str(folder)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as bench:
-        ends_at = time.monotonic() + 60
-        while not list(folder.glob("*/*/swarm.json")):
-            assert bench.poll() is None
-            assert time.monotonic() < ends_at
-            time.sleep(0.02)
+        eventually(
+            lambda: list(folder.glob("*/*/swarm.json")) or bench.poll() is not None,
+            "a swarm has begun",
+            60,
+        )
+        assert bench.poll() is None
         bench.send_signal(signal.SIGINT)
         assert bench.wait(60) == 130
     assert list(folder.iterdir()) == []

@@ -3,7 +3,8 @@
     python -m tests.fuzz.run [--frames 10000] [--records 10000] [--tokens 1000] [--json]
 
 Exit code 0 only if nothing false was accepted, everything good in between was, the node never
-failed, and it grew by less than its limit.
+failed, and it grew by less than its limit; and if a peer that floods it is cut off in time, and
+the p99 of the others' requests stays under twice its quiet value.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from mycel.bench.swarm.calls import ChildFailed
 from mycel.roles.protocols import PROTOCOLS
 
 from . import attacks
+from .flood import CUT_WITHIN_SECONDS, RATIO_MAX, Bounds, flooding, until_clear
 from .hostile import build
 from .siege import Row, Siege, siege
 
 GROWTH_MB_MAX: Final = 50.0
 WARM_UP: Final = 20
 """Of each attack before memory is looked at: what is loaded once is no growth."""
+FLOODS_MAX: Final = 12
+"""So many at the most, until there is no doubt."""
 
 
 class Sizes(msgspec.Struct, frozen=True):
@@ -43,6 +47,9 @@ class Verdict(msgspec.Struct):
     crashes: int = 0
     faults: list[str] = []
     seconds: float = 0.0
+    floods: list[float] = []
+    """How long each lasted, in seconds."""
+    flood_p99_ratio: Bounds | None = None
 
     @property
     def complaints(self) -> list[str]:
@@ -56,6 +63,12 @@ class Verdict(msgspec.Struct):
         said += [f"unexpected: {fault}" for fault in self.faults]
         if self.crashes:
             said.append("the node has died")
+        if self.floods and max(self.floods) > CUT_WITHIN_SECONDS:
+            said.append(f"a flood lasted {max(self.floods):.1f} s")
+        ratio = self.flood_p99_ratio
+        if ratio is not None and ratio.middle >= RATIO_MAX:
+            sure = "surely" if ratio.is_felt else "perhaps, this machine is too busy to be sure"
+            said.append(f"a flood made the others' p99 {ratio.middle:.1f} times as high ({sure})")
         if self.growth_mb > GROWTH_MB_MAX:
             said.append(f"it grew by {self.growth_mb:.0f} MB, more than {GROWTH_MB_MAX:.0f}")
         return said
@@ -102,6 +115,14 @@ async def run(sizes: Sizes, seed: int, say: Callable[[str], None]) -> Verdict:
     return verdict
 
 
+async def flood(seed: int, verdict: Verdict, say: Callable[[str], None]) -> None:
+    """On a node that has seen nothing else."""
+    program = build()
+    async with siege(program, seed) as made, flooding(made, program) as floods:
+        verdict.flood_p99_ratio = await until_clear(floods, FLOODS_MAX, say)
+        verdict.floods = floods.measured.cut_seconds
+
+
 async def _attack(made: Siege, sizes: Sizes) -> AsyncIterator[Row]:
     few = Sizes(WARM_UP, WARM_UP, WARM_UP)
     for attack in plan(few):
@@ -118,6 +139,16 @@ def _line(row: Row) -> str:
     return f"{row.attack:<34}" + "".join(f"{number:>9,}" for number in numbers)
 
 
+async def _everything(options: argparse.Namespace) -> Verdict:
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    sizes = Sizes(options.frames, options.records, options.tokens)
+    verdict = await run(sizes, options.seed, say)
+    await flood(options.seed, verdict, say)
+    return verdict
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     sizes = Sizes()
@@ -129,13 +160,7 @@ def main() -> int:
     options = parser.parse_args()
     heads = ("sent", "reached", "accepted", "good", "taken")
     print(f"{'attack':<34}" + "".join(f"{head:>9}" for head in heads), file=sys.stderr)
-    verdict = asyncio.run(
-        run(
-            Sizes(options.frames, options.records, options.tokens),
-            options.seed,
-            lambda line: print(line, file=sys.stderr, flush=True),
-        )
-    )
+    verdict = asyncio.run(_everything(options))
     if options.json:
         complaints = {"complaints": verdict.complaints}
         print(msgspec.json.encode(msgspec.to_builtins(verdict) | complaints).decode())

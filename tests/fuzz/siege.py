@@ -73,6 +73,11 @@ class Siege:
     async def count(self, name: str) -> int:
         return int((await self.report())["counts"].get(name, 0))
 
+    async def count_of(self, beginning: str) -> int:
+        """Of all that is counted under names that begin so."""
+        counts = (await self.report())["counts"]
+        return sum(count for name, count in counts.items() if name.startswith(beginning))
+
     async def say(self, who: Who, first: bytes) -> str:
         """Connects and says a hello; a link if that was taken. Raises `Refused`."""
         link = await self.speaker.connect(who.seed, self.address)
