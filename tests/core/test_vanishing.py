@@ -182,3 +182,13 @@ def test_no_more_are_open_than_may_be() -> None:
     crowd.run_until(INTERVAL + TIMEOUT * 3)
     assert len({check.peer for check in crowd.checks}) <= CHECKS_MAX
     assert crowd.dialling_max <= DIALS_MAX
+
+
+def test_what_a_busy_machine_has_delayed_is_made_up_for() -> None:
+    crowd = Crowd(2000)
+    crowd.run_until(INTERVAL - 1.0)
+    machine, checks = crowd.stage.machine, 0
+    for batch in range(20):
+        effects = machine.handle(events.Tick(), INTERVAL + 0.25 * (batch + 1))
+        checks += sum(isinstance(effect, Check) for effect in effects)
+    assert checks >= 0.9 * 5.0 * CHECKS_PER_SECOND

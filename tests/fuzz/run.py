@@ -29,7 +29,7 @@ from .siege import Row, Siege, siege
 GROWTH_MB_MAX: Final = 50.0
 WARM_UP: Final = 20
 """Of each attack before memory is looked at: what is loaded once is no growth."""
-FLOODS_MAX: Final = 12
+FLOODS_MAX: Final = 30
 """So many at the most, until there is no doubt."""
 
 

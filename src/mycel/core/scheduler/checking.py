@@ -35,6 +35,8 @@ CHECKS_MAX: Final = 4096
 """At once; a silent worker is checked `max_consecutive_failures` times in a row."""
 BATCH_SECONDS: Final = 0.1
 BATCH_MAX: Final = int(CHECKS_PER_SECOND * BATCH_SECONDS)
+CATCH_UP_SECONDS: Final = 0.4
+"""So much of what a busy machine has delayed comes with the next batch."""
 THOROUGH_COST: Final = 4
 """In knocks: 100 connections a second at the most."""
 KNOCKS_MAX: Final = 20
@@ -54,6 +56,8 @@ class Checking:
         """Those among them that nobody has dialled, and whose silence says nothing."""
         self._knock_heard_at: float | None = None
         """By any worker."""
+        self._batch_at = 0.0
+        """When the next batch is due."""
 
     def known(self, peer: PeerId, now: float) -> None:
         """It is known without a link from now on. Who hears of it again learns nothing of
@@ -75,14 +79,19 @@ class Checking:
     def _enqueue(self, peer: PeerId, now: float) -> None:
         self._turns[peer] = now + self._state.settings.health_check_interval
         if len(self._turns) == 1:
-            self._state.timers.set(("checks", None), self._turns[peer])
+            self._next_batch(self._turns[peer])
+
+    def _next_batch(self, when: float) -> None:
+        self._batch_at = when
+        self._state.timers.set(("checks", None), when)
 
     def due(self, key: object, now: float) -> None:
         """A few at a time."""
         state = self._state
         late_before = now - state.settings.health_check_timeout
-        room = BATCH_MAX
-        for peer, due_at in list(islice(self._turns.items(), BATCH_MAX)):
+        delay = min(max(0.0, now - self._batch_at), CATCH_UP_SECONDS)
+        room = BATCH_MAX + int(CHECKS_PER_SECOND * delay)
+        for peer, due_at in list(islice(self._turns.items(), room)):
             if due_at > now or room <= 0 or len(self._open) >= CHECKS_MAX:
                 break
             del self._turns[peer]
@@ -90,7 +99,7 @@ class Checking:
             room -= THOROUGH_COST if self._ask(peer, now) else 1
         if self._turns:
             first = next(iter(self._turns.values()))
-            state.timers.set(("checks", None), max(first, now + BATCH_SECONDS))
+            self._next_batch(max(first, now + BATCH_SECONDS))
 
     def _ask(self, peer: PeerId, now: float) -> bool:
         """Whether it takes a connection."""
