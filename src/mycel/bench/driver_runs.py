@@ -32,8 +32,8 @@ WORKS: Final = {
     "process": Work("process", command=("/bin/true",)),
     "python": Work("python", function="builtins:bool"),
 }
-DEPTHS: Final = {"process": 24, "python": 512, "container": 1}
-"""How many a lane has at once, about as many as a worker gives it: 20 ms of processes, 5 ms of
+DEPTHS: Final = {"process": 48, "python": 512, "container": 1}
+"""How many a lane has at once, about as many as a worker gives it: 40 ms of processes, 5 ms of
 calls; what takes long has nobody behind it."""
 
 
