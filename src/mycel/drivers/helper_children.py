@@ -31,7 +31,7 @@ from .interpreter_records import clock
 from .leftovers import carries
 from .live_output import LiveOutput
 from .sandbox.keeping import LOOK_SECONDS, broken_limit, folder_bytes
-from .sandbox.launching import Launch, bounded, harden
+from .sandbox.launching import Launch, bounded, harden, is_bounded
 
 QUIET_SECONDS: Final = 0.002
 """So long a pipe's own buffer takes the output: who ends sooner costs no epoll entries."""
@@ -290,10 +290,11 @@ def spawn(
         if launch.words:
             command = (*launch.words, path, *command[1:])
             path = command[0]
+    bounds = launch if launch is not None and is_bounded(launch) else None
     pipes = [(*os.pipe(), HeadAndTail(limit)) for limit in output_limits]
     process_id = 0
     try:
-        with _UNBOUNDED if launch is None else bounded(launch):
+        with _UNBOUNDED if bounds is None else bounded(bounds):
             process_id = os.posix_spawn(
                 path,
                 command,
@@ -308,8 +309,8 @@ def spawn(
                 setsigmask=(),
                 setsigdef=DEFAULT_SIGNALS,
             )
-        if launch is not None:
-            harden(process_id, launch)
+        if bounds is not None:
+            harden(process_id, bounds)
         kept = [(reading, output) for reading, _, output in pipes]
         return Child(watch, process_id, kept, on_end, folder, launch)
     except BaseException:

@@ -235,6 +235,11 @@ def _steers(name: str, value: str) -> bool:
     return "/" in value and (name == "LANG" or name.startswith("LC_"))
 
 
+def is_bounded(launch: Launch) -> bool:
+    """Most are not, and then need neither of the two below."""
+    return bool(launch.cores) or next(_process_limits(launch), None) is not None
+
+
 @contextlib.contextmanager
 def bounded(launch: Launch) -> Iterator[None]:
     """This process has the limits and cores of the next one, which inherits them from its first
