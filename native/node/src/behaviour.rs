@@ -18,22 +18,25 @@ use crate::{
     streams,
 };
 
+/// Those that refuse connections come first. The later the others come, the cheaper they are:
+/// whenever a connection moves, all its protocols are compared with those of the time before,
+/// and each passes through as many layers as fields follow its own.
 #[derive(NetworkBehaviour)]
 pub struct Behaviour {
     pub bans: bans::Behaviour,
     pub pending: pending::Behaviour,
     pub limits: connection_limits::Behaviour,
+    pub mdns: Toggle<mdns::tokio::Behaviour>,
+    pub relay: Toggle<relay::Behaviour>,
+    pub hole_punching: Toggle<dcutr::Behaviour>,
+    pub reachability_of_others: Toggle<autonat::v2::server::Behaviour>,
+    pub reachability: Toggle<reachability::Behaviour>,
+    pub relay_client: relay::client::Behaviour,
     pub identify: identify::Behaviour,
     pub ping: ping::Behaviour,
     pub kademlia: dht::Behaviour,
     pub gossip: gossip::Behaviour,
     pub streams: streams::behaviour::Behaviour,
-    pub relay_client: relay::client::Behaviour,
-    pub relay: Toggle<relay::Behaviour>,
-    pub hole_punching: Toggle<dcutr::Behaviour>,
-    pub reachability: Toggle<reachability::Behaviour>,
-    pub reachability_of_others: Toggle<autonat::v2::server::Behaviour>,
-    pub mdns: Toggle<mdns::tokio::Behaviour>,
 }
 
 impl Behaviour {

@@ -6,6 +6,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -47,7 +48,7 @@ struct Request {
 }
 
 pub struct Behaviour {
-    accepted: Vec<StreamProtocol>,
+    accepted: Arc<[StreamProtocol]>,
     open_timeout: Duration,
     next_request: u64,
     requests: HashMap<RequestId, Request>,
@@ -59,7 +60,7 @@ pub struct Behaviour {
 impl Behaviour {
     pub fn new(accepted: Vec<StreamProtocol>, open_timeout: Duration) -> Self {
         Behaviour {
-            accepted,
+            accepted: accepted.into(),
             open_timeout,
             next_request: 0,
             requests: HashMap::new(),

@@ -4,6 +4,7 @@ use std::{
     collections::VecDeque,
     convert::Infallible,
     future::{Ready, ready},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -40,14 +41,14 @@ pub enum Report {
 }
 
 pub struct Handler {
-    accepted: Vec<StreamProtocol>,
+    accepted: Arc<[StreamProtocol]>,
     open_timeout: Duration,
     asked: VecDeque<OpenStream>,
     reports: VecDeque<Report>,
 }
 
 impl Handler {
-    pub fn new(accepted: Vec<StreamProtocol>, open_timeout: Duration) -> Self {
+    pub fn new(accepted: Arc<[StreamProtocol]>, open_timeout: Duration) -> Self {
         Handler { accepted, open_timeout, asked: VecDeque::new(), reports: VecDeque::new() }
     }
 }
@@ -73,7 +74,7 @@ impl ConnectionHandler for Handler {
             return Poll::Ready(ConnectionHandlerEvent::NotifyBehaviour(report));
         }
         if let Some(OpenStream { request, protocol }) = self.asked.pop_front() {
-            let protocol = SubstreamProtocol::new(Upgrade(vec![protocol]), request)
+            let protocol = SubstreamProtocol::new(Upgrade([protocol].into()), request)
                 .with_timeout(self.open_timeout);
             return Poll::Ready(ConnectionHandlerEvent::OutboundSubstreamRequest { protocol });
         }
@@ -112,14 +113,14 @@ impl ConnectionHandler for Handler {
 }
 
 /// Takes the bare stream once its protocol is agreed on.
-pub struct Upgrade(Vec<StreamProtocol>);
+pub struct Upgrade(Arc<[StreamProtocol]>);
 
 impl UpgradeInfo for Upgrade {
     type Info = StreamProtocol;
     type InfoIter = std::vec::IntoIter<StreamProtocol>;
 
     fn protocol_info(&self) -> Self::InfoIter {
-        self.0.clone().into_iter()
+        self.0.to_vec().into_iter()
     }
 }
 
