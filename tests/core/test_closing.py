@@ -3,77 +3,12 @@
 from __future__ import annotations
 
 from mycel.core import events, messages
-from mycel.core.effects import Effect, Emptied, KillRuns, RunAttempts, Send, WithdrawRuns
-from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId, RequestId
-from mycel.core.invariants import check_worker
-from mycel.core.messages import Bundle, Closed, LoadChange, Offer, Register, Returned
-from mycel.core.resources import Capabilities, Requirements
+from mycel.core.effects import Emptied, KillRuns, WithdrawRuns
+from mycel.core.identifiers import AttemptId, RequestId
+from mycel.core.messages import Closed, LoadChange, Offer, Register, Returned
 from mycel.core.rights import Rights
-from mycel.core.settings import WorkerSettings
-from mycel.core.work import Finished, FinishedState, Shape, Work
-from mycel.core.worker import WorkerMachine
 
-PEER = PeerId("scheduler")
-SHAPE = Shape("process", Requirements(cpu_cores=1.0))
-MACHINE = Capabilities(cpu_cores=2.0, drivers=("process",))
-
-
-class Stage:
-    def __init__(self, rights: Rights | None = None) -> None:
-        inspect = None if rights is None else (lambda token, peer: rights)
-        self.machine = WorkerMachine(
-            WorkerSettings(), MACHINE, name="worker", digest=lambda value: b"", inspect=inspect
-        )
-        self.now = 0.0
-        self.do(events.SpoolLoaded(1, {}))
-        self.do(events.LinkUp(PEER))
-        self.hear(messages.Welcome(messages.WIRE_VERSION, 1, 15.0, [], []))
-
-    def do(self, event: events.Event) -> list[Effect]:
-        effects = self.machine.handle(event, self.now)
-        check_worker(self.machine)
-        return effects
-
-    def hear(self, message: messages.WorkMessage | messages.ControlMessage) -> list[object]:
-        return told(self.do(events.Received(PEER, message, self.now)))
-
-    def lease(self) -> LeaseId:
-        [offer] = [one for one in self.hear(request()) if isinstance(one, Offer)]
-        assert offer.lease is not None, offer.reason
-        return offer.lease
-
-    def assign(self, lease: LeaseId, count: int = 1) -> list[AttemptId]:
-        """The worker's own numbers for them, of those that reached a lane."""
-        bundle = Bundle(
-            AttemptId(1),
-            JobNumber(1),
-            JobId("job"),
-            1,
-            Work("process", command=("true",)),
-            list(range(count)),
-            [1] * count,
-            [],
-        )
-        effects = self.do(events.Received(PEER, messages.Assign(lease, [bundle]), self.now))
-        runs = [run for one in effects if isinstance(one, RunAttempts) for run in one.runs]
-        return [run.attempt for run in runs]
-
-    def start(self, run: AttemptId) -> None:
-        self.do(events.RunsStarted([(run, self.now)]))
-
-    def finish(self, run: AttemptId, state: FinishedState) -> list[Effect]:
-        return self.do(events.RunsFinished([Finished(run, state)]))
-
-    def shut(self, after: float | None = None) -> list[Effect]:
-        return self.do(events.Shut("owner", "its owner is here", after))
-
-
-def request() -> messages.Request:
-    return messages.Request(RequestId(1), SHAPE, 1, b"token")
-
-
-def told(effects: list[Effect]) -> list[object]:
-    return [one.message for one in effects if isinstance(one, Send)]
+from .worker_stage import PEER, Stage, request, told
 
 
 def test_it_says_no_and_why_until_the_last_cause_is_gone() -> None:

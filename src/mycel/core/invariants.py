@@ -135,6 +135,7 @@ def check_worker(worker: WorkerMachine) -> None:
             assert held in held.grant.waiting, "an attempt is nowhere"
     for grant in worker.grants.values():
         assert not (worker.closing.reason and grant.is_open), "a closed worker has an open lease"
+        assert not (grant.waiting and grant.is_open and grant.is_long), "one waits behind long ones"
         for lane in grant.lanes:
             assert lane.held == in_lanes.get(lane.id, 0), "a lane miscounts what it holds"
     booked = sum(

@@ -135,6 +135,8 @@ class Started(Message, frozen=True, tag="started"):
 
     clock: float
     attempts: list[tuple[AttemptId, float]]
+    windows: tuple[Window, ...] = ()
+    """Nothing should be sent to wait behind them."""
 
 
 class Results(Message, frozen=True, tag="results"):

@@ -40,6 +40,7 @@ class Hearing:
         offset = arrived_at - message.clock
         started = [(attempt, when + offset) for attempt, when in message.attempts]
         self._attempts.started(worker, started)
+        self._attempts.windows(worker, message.windows)
 
     def streamed(
         self, worker: Worker, message: messages.Streamed, arrived_at: float, now: float

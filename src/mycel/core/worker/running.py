@@ -45,6 +45,7 @@ class Running:
         for bundle in message.bundles:
             self._hold(grant, bundle)
         self._feed(grant)
+        self._relieve(grant)
         if not self._unconfirmed:
             due = now + self._machine.settings.confirm_seconds
             self._machine.watch("confirm", None, due)
@@ -155,6 +156,7 @@ class Running:
 
     def runs_started(self, event: events.RunsStarted, now: float) -> None:
         by_scheduler: dict[PeerId, list[tuple[AttemptId, float]]] = {}
+        grants: dict[LeaseId, Grant] = {}
         for run, started_at in event.attempts:
             held = self._machine.held.get(run)
             if held is None:
@@ -163,9 +165,13 @@ class Running:
             held.grant.measure(max(self._machine.settings.long_seconds, now - started_at))
             if held.lane is not None:
                 held.lane.is_long = True
+            grants[held.grant.id] = held.grant
             by_scheduler.setdefault(held.grant.scheduler, []).append((held.id, started_at))
         for peer, started in by_scheduler.items():
-            self._machine.send(peer, messages.Started(now, started))
+            windows = [self._window(one) for one in grants.values() if one.scheduler == peer]
+            self._machine.send(peer, messages.Started(now, started, tuple(windows)))
+        for grant in grants.values():
+            self._relieve(grant)
         self._machine.granting.tell_load(now)  # what is quick never counts as load
 
     def runs_streamed(self, event: events.RunsStreamed, now: float) -> None:
@@ -272,6 +278,11 @@ class Running:
                 self._feed(grant)
             self._send_back(grant)
         self._after(grants.values())
+
+    def _relieve(self, grant: Grant) -> None:
+        """Of what would wait behind long tasks: others may have room for it."""
+        if grant.is_open and grant.is_long:
+            self._send_back(grant)
 
     def _send_back(self, grant: Grant) -> None:
         if not grant.waiting:

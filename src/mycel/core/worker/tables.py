@@ -104,6 +104,11 @@ class Grant:
     def is_open(self) -> bool:
         return self.state is GrantState.GRANTED
 
+    @property
+    def is_long(self) -> bool:
+        """Long tasks have all of its lanes."""
+        return all(lane.is_long for lane in self.lanes)
+
     def step(self, step: GrantStep) -> None:
         self.state = GRANT[self.state, step]
 
