@@ -120,7 +120,7 @@ impl UpgradeInfo for Upgrade {
     type InfoIter = std::vec::IntoIter<StreamProtocol>;
 
     fn protocol_info(&self) -> Self::InfoIter {
-        self.0.to_vec().into_iter()
+        Vec::from(&*self.0).into_iter()
     }
 }
 
