@@ -69,6 +69,8 @@ from .revoking import Revoking
 ROLE: Final = "scheduler"
 LOOPBACK: Final = ("/ip4/127.", "/ip6/::1/")
 """Whoever comes from there is on this machine."""
+ANNOUNCE_AGAIN_SECONDS: Final = (0.1, 0.2)
+"""After a gateway is met: who came to it at the same moment may have been too late to hear."""
 ANNOUNCE_SECONDS_MIN: Final = 1.0
 """However much happens, nobody hears of this scheduler more often."""
 PART_SECONDS: Final = 5.0
@@ -221,7 +223,7 @@ class SchedulerNode(Member):
             self._say_where()
 
     def _say_where(self) -> None:
-        if not self._ways.gossip:
+        if not self._ways.gossip or not self.is_started:
             return
         self._announced_at = self._clock.now()
         me = PeerRecord(self.swarm.peer, (ROLE,), tuple(self.swarm.addresses))
@@ -236,6 +238,8 @@ class SchedulerNode(Member):
         if "gateway" in admission.roles:
             # A gateway is a door to others: what was said before it nobody heard.
             self._say_where()
+            for delay in ANNOUNCE_AGAIN_SECONDS:
+                self._clock.call_at(self._clock.now() + delay, self._say_where)
 
     def addresses_changed(self) -> None:
         super().addresses_changed()
