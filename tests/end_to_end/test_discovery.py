@@ -113,6 +113,12 @@ def start_unlinked(swarm: Swarm) -> list[str]:
     assert done.code == 0, done
     swarm.take(done.json)
 
+    def is_published() -> bool:
+        """The scheduler keeps, as all of so few nodes do, what each of the four has told."""
+        shown = call(swarm, "GET", "/metrics").body.decode()
+        kept = dict(re.findall(r"^mycel_swarm_dht_(records|providers) (\d+)", shown, re.MULTILINE))
+        return kept["records"] == "4" and int(kept["providers"]) % 4 == 0
+
     def look() -> list[str]:
         found = swarm.client.workers()
         names = [one.name for one in found if one.state == "known"]
@@ -123,6 +129,8 @@ def start_unlinked(swarm: Swarm) -> list[str]:
         assert swarm.client.wait(task.id, 60).state == "succeeded"
         return look()
 
+    # Whoever is not there by the first search is not sought while the others do.
+    eventually(is_published, "all four can be found")
     return eventually(search, "one worker is linked, three are known")
 
 
