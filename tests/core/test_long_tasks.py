@@ -17,6 +17,16 @@ def test_a_long_task_is_told_with_the_room_that_is_left_beside_it() -> None:
     assert [(one.lease, one.size) for one in started.windows] == [(lease, 1)]
 
 
+def test_there_is_no_room_behind_it_however_quick_the_others_were() -> None:
+    stage = Stage()
+    lease = stage.lease()
+    [quick] = stage.assign(lease)
+    stage.finish(quick, "succeeded")
+    [run] = [run.attempt for one in stage.send(lease, first=2) for run in getattr(one, "runs", [])]
+    [started] = [one for one in told(stage.start(run)) if isinstance(one, Started)]
+    assert [one.size for one in started.windows] == [1]
+
+
 def test_what_was_on_its_way_meanwhile_goes_back_at_once() -> None:
     stage = Stage()
     lease = stage.lease()

@@ -128,7 +128,9 @@ class Grant:
         return min(settings.prefetch_max, int(wanted / cost))
 
     def window(self, settings: WorkerSettings) -> int:
-        return self.slots * (1 + self.prefetch(settings))
+        """However quick its tasks were so far: nothing waits behind one that takes long."""
+        depth = 1 + self.prefetch(settings)
+        return sum(1 if lane.is_long else depth for lane in self.lanes)
 
 
 class OpenRequest:
