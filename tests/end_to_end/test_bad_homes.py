@@ -119,6 +119,21 @@ def test_a_corrupt_spool(make_swarm: SwarmMaker) -> None:
     assert str(spool) in refused(swarm)
 
 
+def test_what_a_worker_was_asking_of_its_machine_ends_with_it(
+    make_swarm: SwarmMaker, tmp_path: Path
+) -> None:
+    swarm = make_swarm()
+    podman = tmp_path / "programs" / "podman"
+    podman.parent.mkdir()
+    podman.write_text("#!/bin/sh\nexec sleep 600\n")
+    podman.chmod(0o755)
+    swarm.environment["PATH"] = f"{podman.parent}:{swarm.environment['PATH']}"
+    journal = swarm.home / "scheduler" / "journal.db"
+    journal.parent.mkdir(mode=0o700)
+    journal.write_bytes(b"this is no database\n" * 1000)
+    assert str(journal) in refused(swarm)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "key"),
     [

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -20,12 +20,15 @@ from mycel.access.home import Home, RoleFolder
 from .errors import CommandError
 from .plan import config_path, role_of
 
+if TYPE_CHECKING:  # only those who stop something pay for it
+    import psutil
+
 READY_SECONDS: Final = 30.0
 GRACE_SECONDS: Final = 10.0
 """A role that was asked to stop has so long before it is killed."""
 DRAIN_SECONDS_MAX: Final = 86400.0
 """Workers end by themselves when their `drain_seconds` are over; this is for one that hangs."""
-TASKS_SECONDS: Final = 5.0
+CHILDREN_SECONDS: Final = 5.0
 """A worker's tasks are killed by its helper; what is left after so long, by us."""
 SHOWN_LINES: Final = 12
 
@@ -88,14 +91,37 @@ def start(home: Home, names: Iterable[str]) -> dict[str, Ready]:
             starting.append(_Starting(home, name))  # noqa: PERF401 - Ctrl-C may come between two
         return _await_ready(starting)
     except BaseException:
-        for one in starting:
-            one.process.kill()
-        for one in starting:
-            one.process.wait()
+        _kill([one.process for one in starting])
         raise
     finally:
         for one in starting:
             os.close(one.ready_fd)
+
+
+def _kill(roles: Iterable[subprocess.Popen[bytes]]) -> None:
+    """With what they have started: what a worker asks of its machine would outlive it."""
+    import psutil
+
+    children: list[psutil.Process] = []
+    living = [role for role in roles if role.poll() is None]
+    for role in living:
+        os.kill(role.pid, signal.SIGSTOP)  # now it starts nothing more
+        os.waitid(os.P_PID, role.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        children += psutil.Process(role.pid).children(recursive=True)
+        os.killpg(role.pid, signal.SIGKILL)
+    for role in living:
+        role.wait()
+    _end(children)
+
+
+def _end(children: list[psutil.Process]) -> None:
+    """They end by themselves when their role has; those that do not are killed."""
+    import psutil
+
+    _, left = psutil.wait_procs(children, timeout=CHILDREN_SECONDS)
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _await_ready(starting: list[_Starting]) -> dict[str, Ready]:
@@ -171,7 +197,7 @@ class _Stopping:
     """One role on its way out. A pidfd cannot come to mean another process."""
 
     def __init__(self, folder: RoleFolder, pid: int) -> None:
-        import psutil  # late: only those who stop something pay for it
+        import psutil
 
         self.name = folder.name
         self.pid = pid
@@ -208,14 +234,9 @@ class _Stopping:
         self.wait(GRACE_SECONDS)
 
     def end_tasks(self) -> None:
-        import psutil
-
         if self._descriptor is not None:
             os.close(self._descriptor)
-        _, left = psutil.wait_procs(self._tasks, timeout=TASKS_SECONDS)
-        for process in left:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        _end(self._tasks)
 
 
 def _environment() -> dict[str, str]:
