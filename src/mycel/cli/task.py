@@ -11,7 +11,7 @@ from mycel.client import Client
 from .arguments import connect, parser
 from .following import Shown
 from .identifiers import job_id, task_id
-from .output import duration, print_json
+from .output import print_json
 
 
 def logs(given: list[str]) -> int:
@@ -57,12 +57,6 @@ def explain(given: list[str]) -> int:
         return 0
     reason = f" ({found.reason})" if found.reason else ""
     print(f"{found.job_id}.{found.index} is {found.state}{reason}: {found.summary}")
-    if found.position:
-        print(f"  {found.position} tasks of its kind are ahead of it")
-    if found.estimated_start_seconds is not None:
-        print(f"  it may start in about {duration(found.estimated_start_seconds)}")
-    if found.next_try_seconds is not None:
-        print(f"  the next try is in {duration(found.next_try_seconds)}")
     for obstacle in found.obstacles:
         more = obstacle.count - len(obstacle.workers)
         who = ", ".join(obstacle.workers)

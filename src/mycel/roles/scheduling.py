@@ -72,7 +72,7 @@ LOOPBACK: Final = ("/ip4/127.", "/ip6/::1/")
 ANNOUNCE_AGAIN_SECONDS: Final = (0.1, 0.2)
 """After a gateway is met: who came to it at the same moment may have been too late to hear."""
 ANNOUNCE_SECONDS_MIN: Final = 1.0
-"""However much happens, nobody hears of this scheduler more often."""
+"""However much work arrives after idleness, it is announced no more often."""
 PART_SECONDS: Final = 5.0
 """A worker that was asked to go and has not by then is hung up."""
 

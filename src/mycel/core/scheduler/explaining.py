@@ -119,17 +119,17 @@ class Explaining:
             return f"its last attempt failed; the next one starts in {wait:.1f} s"
         if queue is not None and queue.recovering:
             return "the scheduler has restarted and waits for the workers that may run it already"
+        verb = "is" if position == 1 or not position else "are"
+        ahead = f"{position or 'nothing'} of its kind {verb} ahead of it"
         if reason == "concurrency":
-            return "max_concurrent_tasks of this scheduler are out"
+            return f"max_concurrent_tasks of this scheduler are out; {ahead}"
         if reason == "no_match":
             known = len(self._state.pool)
             if not known:
                 return "no worker has joined yet"
             return f"no known worker can run it ({known} known); it waits for one that can"
-        ahead = "nothing of its kind" if not position else f"{position} of its kind"
-        verb = "is" if not position or position == 1 else "are"
         start = "" if estimate is None else f"; it may start in about {_about(estimate)}"
-        return f"workers that can run it are busy; {ahead} {verb} ahead of it{start}"
+        return f"workers that can run it are busy; {ahead}{start}"
 
     # Workers
 
