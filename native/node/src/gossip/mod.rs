@@ -35,6 +35,8 @@ const MESH_MORE: usize = 2;
 /// Who is told of messages, beside those: so many, or this share of all if that is more.
 const TOLD_PEERS: usize = 3;
 const TOLD_SHARE: f64 = 0.02;
+/// What could not be passed on for so long is not passed on any more.
+const FORWARD_PATIENCE: Duration = Duration::from_secs(5);
 /// What gossipsub itself puts around a message.
 const FRAMING_BYTES: usize = 1024;
 const MAX_SOURCES: usize = 65_536;
@@ -74,6 +76,8 @@ pub fn behaviour(s: &Settings, copies: CountCopies) -> Result<Behaviour, String>
         .mesh_outbound_min(1)
         .gossip_lazy(TOLD_PEERS)
         .gossip_factor(TOLD_SHARE)
+        // A machine that is busy for a moment is late, and loses nothing.
+        .forward_queue_duration(FORWARD_PATIENCE)
         .max_transmit_size(s.gossip_max_bytes + OVERHEAD_BYTES + FRAMING_BYTES)
         .duplicate_cache_time(lifetime(s.message_tolerance))
         .validation_mode(ValidationMode::Anonymous)

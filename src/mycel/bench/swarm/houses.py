@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .calls import Child
 from .plan import Plan
+
+LOOK_SECONDS: Final = 0.5
 
 
 class Place(NamedTuple):
@@ -55,6 +58,16 @@ class Houses:
         """Summed over the living processes."""
         answers = await self.all("usage")
         return {name: sum(answer[name] for answer in answers) for name in answers[0]}
+
+    async def settle(self, seconds: float, seconds_max: float) -> None:
+        """Returns when no connection has come or gone for so long: joining is over then."""
+        connections, since = -1.0, time.monotonic()
+        ends_at = since + seconds_max
+        while time.monotonic() < min(since + seconds, ends_at):
+            now = (await self.usage())["connections"]
+            if now != connections:
+                connections, since = now, time.monotonic()
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 def _listen(house: int) -> str:

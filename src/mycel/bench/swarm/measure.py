@@ -105,6 +105,8 @@ async def _swarm(plan: Plan, houses: Houses) -> dict[str, float]:
         "lookup_ms_p50": percentile(found.milliseconds, 50),
         "lookup_ms_p95": percentile(found.milliseconds, 95),
     }
+    _say("until no connection comes or goes")
+    await houses.settle(plan.settled_seconds, plan.settle_seconds_max)
     figures |= await _gossip(plan, houses, random)
     full = await houses.usage()
     figures |= {

@@ -41,6 +41,8 @@ class Plan(msgspec.Struct, frozen=True):
     lookup_seconds_max: float = 10.0
     quiet_seconds_max: float = 15.0
     """Gossip is over when nothing has arrived for so long."""
+    settled_seconds: float = 4.0
+    """A swarm in which so long no connection has come or gone has settled."""
     settle_seconds_max: float = 60.0
 
     def scaled(self, factor: float) -> Plan:
