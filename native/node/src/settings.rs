@@ -164,7 +164,7 @@ impl Default for Settings {
             connect_timeout: Duration::from_secs(5),
             hello_timeout: Duration::from_secs(3),
             open_stream_timeout: Duration::from_secs(5),
-            ping_interval: Duration::from_secs(60),
+            ping_interval: Duration::from_secs(120),
             ping_timeout: Duration::from_secs(20),
             expiry_check: Duration::from_secs(5),
             clock_tolerance: Duration::from_secs(60),

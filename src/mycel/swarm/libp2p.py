@@ -71,7 +71,7 @@ class Libp2pSettings(msgspec.Struct, frozen=True, kw_only=True):
     """From the first packet to the end of the hello."""
     hello_timeout_seconds: float = 3.0
     open_stream_timeout_seconds: float = 5.0
-    ping_interval_seconds: float = 60.0
+    ping_interval_seconds: float = 120.0
     """Most of what an idle node does. Links have heartbeats of their own."""
     ping_timeout_seconds: float = 20.0
     """Two pings in a row without an answer in this time end the connection."""
