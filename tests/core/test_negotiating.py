@@ -36,6 +36,7 @@ from mycel.core.messages import (
     Release,
     Request,
     Results,
+    Wanted,
 )
 from mycel.core.resources import Capabilities, Free, Requirements
 from mycel.core.scheduler import Scheduler
@@ -91,6 +92,7 @@ class Story:
         count: int = 1,
         max_cost: float | None = None,
         deadline_at: float | None = None,
+        job: JobId = JOB,
         **need: object,
     ) -> list[Effect]:
         specification = Specification(
@@ -99,7 +101,7 @@ class Story:
             max_cost=max_cost,
             deadline_at=deadline_at,
         )
-        return self.tell(Submit(RequestId(1), JOB, "", "owner", specification, count, b"", True))
+        return self.tell(Submit(RequestId(1), job, "", "owner", specification, count, b"", True))
 
     def submit_with_file(self, digest: str, argument: bytes = b"") -> list[Effect]:
         """Its file stands in the job, or in the arguments of its only task."""
@@ -393,6 +395,19 @@ def test_the_start_is_estimated_by_what_is_ahead_and_how_long_such_tasks_take() 
     # Two run and five are ahead of it, on two slots: three rounds of eight seconds.
     assert explanation.estimated_start_seconds == 24.0
     assert "5 of its kind are ahead of it; it may start in about 24 s" in explanation.summary
+
+
+def test_every_lease_that_is_idle_and_wanted_is_given_back() -> None:
+    story = Story()
+    story.come("a")
+    for number in (1, 2):
+        request = asked(story.submit(job=JobId(str(number) * 26), min_memory=number))["a"]
+        [(peer, assign)] = assigned(story.grant("a", request))
+        [bundle] = assign.bundles
+        done = Outcome(bundle.first, bundle.job, 0, "succeeded")
+        story.tell(Received(peer, Results(0.0, [done], []), story.now))
+    wanted = Wanted(LeaseId(1), 2, 0, ours=False, others=(LeaseId(2), LeaseId(3)))
+    assert [one.lease for one in released(story.tell(Received(peer, wanted, story.now)))] == [1, 2]
 
 
 def test_a_retry_that_could_cost_too_much_in_all_is_not_made() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mycel.core.effects import Send
 from mycel.core.events import Event, LinkUp, Received, SpoolLoaded, Tick
 from mycel.core.identifiers import PeerId, RequestId
-from mycel.core.messages import Offer, Request
+from mycel.core.messages import Offer, Request, Wanted
 from mycel.core.resources import Capabilities, Requirements
 from mycel.core.settings import WorkerSettings
 from mycel.core.work import Shape, model_slot
@@ -69,3 +69,14 @@ def test_a_no_says_why_and_when_there_may_be_room() -> None:
 def test_who_may_not_pay_the_price_is_told() -> None:
     [offer] = Story().request(1, Shape("process", SHAPE.requirements, max_cost=0.1))
     assert offer.reason == "may cost 0.1, it asks 0.25"
+
+
+def test_one_message_tells_a_scheduler_of_all_its_leases_that_are_wanted() -> None:
+    story = Story()
+    held = [offer.lease for _ in range(4) for offer in story.request(1)]
+    message = Request(RequestId(9), Shape("process", Requirements(cpu_cores=2.0)), 3)
+    effects = story.machine.handle(Received(SCHEDULER, message, 0.0), 0.0)
+    [wanted] = [one.message for one in effects if isinstance(one, Send)]
+    assert isinstance(wanted, Wanted)
+    assert [wanted.lease, *wanted.others] == held
+    assert (wanted.slots, wanted.ours) == (3, True)

@@ -74,8 +74,6 @@ pub fn behaviour(s: &Settings, copies: CountCopies) -> Result<Behaviour, String>
         .mesh_n_low(MESH_PEERS - 1)
         .mesh_n_high(MESH_PEERS + MESH_MORE)
         .mesh_outbound_min(1)
-        // An author need not send to all whom it knows: none of them is a stranger.
-        .flood_publish(false)
         .gossip_lazy(TOLD_PEERS)
         .gossip_factor(TOLD_SHARE)
         // A machine that is busy for a moment is late, and loses nothing.

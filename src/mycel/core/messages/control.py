@@ -47,13 +47,16 @@ class Offer(Message, frozen=True, tag="offer"):
 
 
 class Wanted(Message, frozen=True, tag="wanted"):
-    """Somebody's request does not fit beside this lease."""
+    """Somebody's request does not fit beside these leases of one holder. One message tells of
+    all: a worker has as many as it has lanes, and is asked many times a second."""
 
     lease: LeaseId
     slots: int
     priority: int
     ours: bool
-    """The request came from the holder of the lease itself."""
+    """The request came from the holder of the leases itself."""
+    others: tuple[LeaseId, ...] = ()
+    """Beside `lease`."""
 
 
 class Load(Message, frozen=True, tag="load"):

@@ -100,9 +100,10 @@ class Hearing:
     def wanted(
         self, worker: Worker, message: messages.Wanted, arrived_at: float, now: float
     ) -> None:
-        lease = worker.leases.get(message.lease)
-        if lease is not None:
-            self._leasing.wanted(lease, message, now)
+        for lease_id in (message.lease, *message.others):
+            lease = worker.leases.get(lease_id)
+            if lease is not None:
+                self._leasing.wanted(lease, message, now)
 
     def load_changed(
         self, worker: Worker, message: messages.LoadChange, arrived_at: float, now: float

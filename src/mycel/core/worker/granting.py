@@ -142,13 +142,15 @@ class Granting:
         return min((seconds for seconds in usual if seconds is not None), default=0.0)
 
     def _tell_wanted(self, peer: PeerId, request: Request) -> None:
+        leases: dict[PeerId, list[LeaseId]] = {}
         for grant in self._machine.grants.values():
             same = grant.scheduler == peer and grant.shape == request.shape
             if grant.is_open and not same:
-                ours = grant.scheduler == peer
-                priority = request.shape.priority
-                wanted = Wanted(grant.id, request.slots, priority, ours)
-                self._machine.send(grant.scheduler, wanted)
+                leases.setdefault(grant.scheduler, []).append(grant.id)
+        for holder, (lease, *others) in leases.items():
+            ours = holder == peer
+            wanted = Wanted(lease, request.slots, request.shape.priority, ours, tuple(others))
+            self._machine.send(holder, wanted)
 
     def tell_load(self, now: float) -> None:
         """What has changed, to each scheduler: the first change at once, what follows it within
