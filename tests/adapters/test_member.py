@@ -21,6 +21,8 @@ WORKER = PeerId("worker")
 AT_HOME = "/ip4/192.168.1.7/tcp/4001/p2p/worker"
 THROUGH = "/ip4/198.51.100.1/tcp/4001/p2p/gateway/p2p-circuit/p2p/worker"
 
+Failures = dict[str, DialFailure] | list[tuple[str, DialFailure]]
+
 
 class Told:
     """A machine that remembers what it hears of dials."""
@@ -59,14 +61,16 @@ class Stage:
     def became_direct(self, address: str) -> None:
         self._member.path_changed(WORKER, address, False)
 
-    def dial_fails(self, failures: dict[str, DialFailure]) -> Event:
+    def dial_fails(self, failures: Failures, *others: str) -> Event:
+        """One after the other; the worker has further addresses."""
+        told = list(failures.items()) if isinstance(failures, dict) else failures
         self._member.disconnected(WORKER, "it was lost")
-        self._member.dial(Dial(WORKER, tuple(failures)))
-        for address, failure in failures.items():
+        self._member.dial(Dial(WORKER, (*dict(told), *others)))
+        for address, failure in told:
             self._member.dial_failed(address, failure, "as the test says")
         self._world.run_until(self._world.now() + 1.0)
-        [told] = self._machine.dials
-        return told
+        [heard] = self._machine.dials
+        return heard
 
 
 def _ignore(event: str, **fields: object) -> None: ...
@@ -126,6 +130,20 @@ def test_quic_is_not_dialled_where_nobody_listens(stage: Stage) -> None:
     dead = {AT_HOME: DialFailure.REFUSED, QUIC_AT_HOME: DialFailure.SILENT}
     assert stage.dial_fails(dead) == DialFailed(WORKER, refused=True)
     assert stage.dialled == [AT_HOME]
+
+
+def test_who_broke_a_call_off_is_called_again_before_quic_is_tried(stage: Stage) -> None:
+    stage.was_connected("/ip4/192.168.1.7/tcp/51234", relayed=False)
+    dying = [(AT_HOME, DialFailure.OTHER), (AT_HOME, DialFailure.REFUSED)]
+    assert stage.dial_fails(dying, QUIC_AT_HOME) == DialFailed(WORKER, refused=True)
+    assert stage.dialled == [AT_HOME, AT_HOME]
+
+
+def test_who_breaks_every_call_off_is_called_by_quic(stage: Stage) -> None:
+    stage.was_connected("/ip4/192.168.1.7/tcp/51234", relayed=False)
+    hostile = [(AT_HOME, DialFailure.OTHER)] * 2 + [(QUIC_AT_HOME, DialFailure.SILENT)]
+    assert stage.dial_fails(hostile) == DialFailed(WORKER, refused=False)
+    assert stage.dialled == [AT_HOME, AT_HOME, QUIC_AT_HOME]
 
 
 def test_one_way_through_a_gateway_is_enough(stage: Stage) -> None:

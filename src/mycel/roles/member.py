@@ -66,6 +66,8 @@ class Member(IndifferentListener):
         self._dialling: dict[str, PeerId] = {}
         self._twins: dict[str, str] = {}
         """QUIC beside the TCP address that is being dialled."""
+        self._hung_up: set[str] = set()
+        """Being dialled again: somebody took the first call and said nothing."""
         self._dial_once_gone: dict[PeerId, Dial] = {}
         self._to_ping: dict[PeerId, tuple[int, float, Measured]] = {}
         self._refused: set[PeerId] = set()
@@ -189,11 +191,20 @@ class Member(IndifferentListener):
 
     def _dialled(self, address: str, failure: DialFailure | None) -> PeerId | None:
         """Whom it was to reach. Where TCP found nothing, neither a listener nor that there is
-        none, QUIC may."""
+        none, QUIC may. A process that is killed may take a call and break it off with its last
+        breath: the next one tells."""
         peer = self._dialling.pop(address, None)
         quic = self._twins.pop(address, None)
-        tries = failure is not None and failure is not DialFailure.REFUSED
-        if peer is not None and quic is not None and tries and self._swarm is not None:
+        again = address not in self._hung_up
+        self._hung_up.discard(address)
+        if peer is None or self._swarm is None or failure in (None, DialFailure.REFUSED):
+            return peer
+        if failure is DialFailure.OTHER and again and self._is_telling(peer, address):
+            self._hung_up.add(address)
+            self._dial(peer, address)
+            if quic is not None:
+                self._twins[address] = quic
+        elif quic is not None:
             self._dial(peer, quic)
         return peer
 
