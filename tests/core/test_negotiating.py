@@ -40,6 +40,7 @@ from mycel.core.messages import (
 )
 from mycel.core.resources import Capabilities, Free, Requirements
 from mycel.core.scheduler import Scheduler
+from mycel.core.scheduler.leasing import ASKED_IN_VAIN_PER_SECOND
 from mycel.core.settings import SchedulerSettings
 from mycel.core.views import Explanation, TaskView
 from mycel.core.work import Work
@@ -151,6 +152,11 @@ def asked(effects: list[Effect]) -> dict[str, Request]:
         for effect in effects
         if isinstance(effect, Send) and isinstance(effect.message, Request)
     }
+
+
+def requested(effects: list[Effect]) -> list[Request]:
+    sent = [effect.message for effect in effects if isinstance(effect, Send)]
+    return [message for message in sent if isinstance(message, Request)]
 
 
 def assigned(effects: list[Effect]) -> list[tuple[PeerId, Assign]]:
@@ -408,6 +414,41 @@ def test_every_lease_that_is_idle_and_wanted_is_given_back() -> None:
         story.tell(Received(peer, Results(0.0, [done], []), story.now))
     wanted = Wanted(LeaseId(1), 2, 0, ours=False, others=(LeaseId(2), LeaseId(3)))
     assert [one.lease for one in released(story.tell(Received(peer, wanted, story.now)))] == [1, 2]
+
+
+class TestManyShapesAndAFullWorker:
+    """Each question in vain costs the worker two answers; who sends too many is cut off."""
+
+    @pytest.fixture
+    def story(self) -> Story:
+        story = Story()
+        story.come("a")
+        for number in range(100):
+            self.refuse(story, story.submit(job=JobId(f"{number:026}"), min_memory=number + 1))
+        return story
+
+    def refuse(self, story: Story, effects: list[Effect]) -> int:
+        requests = requested(effects)
+        for request in requests:
+            story.answer("a", request, yes=False, reason="it has no room now")
+        return len(requests)
+
+    def test_it_is_asked_a_bounded_number_of_times(self, story: Story) -> None:
+        asked_in_vain = 0
+        while story.now < 20.0:
+            due = story.machine.wake_at
+            assert due is not None
+            story.now = max(due, story.now)
+            asked_in_vain += self.refuse(story, story.tell(Tick()))
+        assert 100 <= asked_in_vain <= 21 * ASKED_IN_VAIN_PER_SECOND
+
+    def test_when_it_has_room_as_many_ask_as_it_has_room_for(self, story: Story) -> None:
+        full = Free(cpu_millis=0, memory=8 * GB, disk=0, gpu_millis=())
+        free = Free(cpu_millis=2000, memory=8 * GB, disk=0, gpu_millis=())
+        assert not requested(story.tell(Received(PeerId("a"), Load(full, 2), story.now)))
+        asking = requested(story.tell(Received(PeerId("a"), Load(free, 0), story.now)))
+        memory = [request.shape.requirements.min_memory for request in asking]
+        assert memory == [1, 2], "the longest refused"
 
 
 def test_a_retry_that_could_cost_too_much_in_all_is_not_made() -> None:

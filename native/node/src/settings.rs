@@ -206,7 +206,7 @@ impl Default for Settings {
             hole_punching: true,
             mdns: false,
             patience: Patience {
-                messages_per_second: 300,
+                messages_per_second: 500,
                 burst: 3000,
                 max_strikes: 10,
                 strike_forgotten: Duration::from_secs(10),

@@ -124,7 +124,7 @@ class Libp2pSettings(msgspec.Struct, frozen=True, kw_only=True):
     """…until so many are left,"""
     grace_seconds: float = 20.0
     """…but none that came so recently."""
-    messages_per_second: int = 300
+    messages_per_second: int = 500
     """What a peer may send of gossip, DHT requests, new streams and counted frames…"""
     message_burst: int = 3000
     """…with so many at once. Who sends more is cut off,"""

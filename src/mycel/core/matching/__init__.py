@@ -1,6 +1,6 @@
 """Which workers can run a task, which of them should, and what the others lack."""
 
-from .fits import has_room, slots_that_fit, total_of
+from .fits import has_room, left_after, slots_that_fit, total_of
 from .obstacles import all_obstacles, obstacle
 from .pool import Pool
 from .selection import ALGORITHMS, STRATEGIES, Algorithm, SelectionSettings, View
@@ -18,6 +18,7 @@ __all__ = [
     "View",
     "all_obstacles",
     "has_room",
+    "left_after",
     "obstacle",
     "slots_that_fit",
     "total_of",

@@ -8,13 +8,14 @@ other ranks higher.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from mycel.core.codec import encode_shape
 from mycel.core.effects import SendRenewal
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
 from mycel.core.journal import LeaseEnded, LeaseGranted
-from mycel.core.matching import Member, slots_that_fit, total_of
+from mycel.core.matching import Member, has_room, left_after, slots_that_fit, total_of
 from mycel.core.messages import Offer, Release, Renew, Request, Wanted, Withdraw
 from mycel.core.queue import ShapeQueue
 from mycel.core.states import LeaseState, LeaseStep
@@ -28,6 +29,11 @@ SPREAD_MAX: Final = 16
 """Waiting tasks are spread over so many workers before one is asked for all that it can hold."""
 BUSY_ASKED_MAX: Final = 8
 """So many workers without room are asked at once: who holds their leases learns of it."""
+ASKED_IN_VAIN_PER_SECOND: Final = 25.0
+"""A worker without room is asked so often in all, however many shapes wait for it. Each time it
+sends two messages, and who sends too many is cut off."""
+NEWS_LOOKED_AT: Final = 64
+"""So many shapes are considered when a worker has more room than before."""
 
 
 class Leasing:
@@ -162,12 +168,14 @@ class Leasing:
         return ""
 
     def _ask_later(self, worker: Worker, queue: ShapeQueue, eta_seconds: float, now: float) -> None:
-        """A worker that says when it may have room is believed, within limits."""
+        """A worker that says when it may have room is believed, within limits. The more shapes
+        it has refused, the longer each of them waits."""
         assert worker.member is not None
         settings = self._state.settings
         wait = min(max(eta_seconds, settings.ask_again_seconds), settings.ask_again_seconds_max)
-        again = now + wait
-        worker.refused.add(queue.shape)
+        rivals = sum(shape.priority >= queue.shape.priority for shape in worker.refused)
+        again = now + max(wait, rivals / ASKED_IN_VAIN_PER_SECOND)
+        worker.refused[queue.shape] = None
         queue.refused |= 1 << worker.member.slot
         self._state.timers.set(("ask", (worker.peer, queue.shape)), again)
 
@@ -188,7 +196,7 @@ class Leasing:
         worker.shunned.add(queue.shape)
 
     def may_ask_again(self, worker: Worker, shape: Shape) -> None:
-        worker.refused.discard(shape)
+        worker.refused.pop(shape, None)
         worker.shunned.discard(shape)
         queue = self._state.queues.get(shape)
         if queue is not None and worker.member is not None:
@@ -197,12 +205,25 @@ class Leasing:
 
     def news(self, worker: Worker) -> None:
         """There is more room than before: whoever waits for such a worker may ask it."""
-        for shape in worker.refused - worker.shunned:
-            self._state.timers.cancel(("ask", (worker.peer, shape)))
-            self.may_ask_again(worker, shape)
+        if worker.refused and worker.member is not None:
+            self._forget_refusals(worker, worker.member)
         for queue in self._state.queues.values():
             if queue.waiting and self._can_run(worker, queue.shape):
                 self._state.touch(queue)
+
+    def _forget_refusals(self, worker: Worker, member: Member) -> None:
+        """Of as many shapes as it has room for, the longest refused first among equals: if all
+        asked again whenever one lane is free, most of them would do so in vain."""
+        has, room = member.capabilities, member.expected
+        looked_at = list(islice(worker.refused, NEWS_LOOKED_AT))
+        for shape in sorted(looked_at, key=lambda one: -one.priority):
+            need = reserved(shape)
+            if shape in worker.shunned or not has_room(need, has, member.expected):
+                worker.refused[shape] = worker.refused.pop(shape)  # next time others are seen
+            elif has_room(need, has, room):
+                room = left_after(need, has, room, 1)
+                self._state.timers.cancel(("ask", (worker.peer, shape)))
+                self.may_ask_again(worker, shape)
 
     def _can_run(self, worker: Worker, shape: Shape) -> bool:
         return worker.member is not None and self._state.pool.can_run(worker.member, shape)

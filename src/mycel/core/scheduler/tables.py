@@ -210,8 +210,8 @@ class Worker:
         """In the order in which they were sent: those in front may have started."""
         self.to_acknowledge: list[AttemptId] = []
         self.asked: dict[Shape, Asked] = {}
-        self.refused: set[Shape] = set()
-        """What it was asked for and said no to, a moment ago."""
+        self.refused: dict[Shape, None] = {}
+        """What it was asked for and said no to, a moment ago; the longest refused first."""
         self.shunned: set[Shape] = set()
         """Of those, what it failed at and did not say no to: its news change nothing."""
         self.refusals: dict[Shape, str] = {}
