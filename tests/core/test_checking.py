@@ -153,3 +153,13 @@ def test_ten_thousand_are_walked_through_within_two_intervals() -> None:
     assert not any(machine.state.known.get(PeerId(name)) for name in swarm.dead)
     assert max(rate.values()) <= CHECKS_PER_SECOND * 1.1
     check_scheduler(machine)
+
+
+def test_a_record_that_ends_while_its_worker_is_asked_is_no_surprise() -> None:
+    swarm = Swarm()
+    swarm.see("worker", valid_seconds=INTERVAL + TIMEOUT / 2)
+    swarm.silent.add("worker")
+    swarm.run_until(INTERVAL + 1.0)
+    swarm.now = INTERVAL + 2 * TIMEOUT  # a busy machine: both are due in one turn
+    swarm.tell(events.Tick())
+    assert swarm.states == {}

@@ -171,7 +171,8 @@ class Checking:
         it was not really asked."""
         state = self._state
         known = state.known.get(peer)
-        assert known is not None, "a worker that is not known is checked"
+        if known is None or peer not in self._open:
+            return  # it was called or forgotten in the same moment
         if peer in self._put_off:
             self._put_off.discard(peer)
             state.checks_late += 1
