@@ -56,15 +56,16 @@ def _tell(home: Path, shown: Progress) -> Story:
         shown.say(f"Submitted job {job.id}: {len(grid)} networks to train and score")
         submitted = time.monotonic()
         results, loss = _follow(client, running, job, names, shown, len(grid))
+        job_seconds = time.monotonic() - submitted
         return Story(
             job=client.job(job.id),
             grid=grid,
             results=results,
             tasks=list(client.tasks(job=job.id)),
-            names=names | _names(client),
+            names=names,
             loss=loss,
             up_seconds=up_seconds,
-            job_seconds=time.monotonic() - submitted,
+            job_seconds=job_seconds,
             slots=WORKERS,
         )
 

@@ -30,8 +30,8 @@ SPREAD_MAX: Final = 16
 BUSY_ASKED_MAX: Final = 8
 """So many workers without room are asked at once: who holds their leases learns of it."""
 ASKED_IN_VAIN_PER_SECOND: Final = 25.0
-"""A worker without room is asked so often in all, however many shapes wait for it. Each time it
-sends two messages, and who sends too many is cut off."""
+"""So often a worker without room is asked again in all, however many shapes it has refused. Each
+time it sends two messages, and who sends too many is cut off."""
 NEWS_LOOKED_AT: Final = 64
 """So many shapes are considered when a worker has more room than before."""
 
