@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mycel.core.effects import Effect, Note, Record, SendRenewal
+from mycel.core.effects import Effect, Note, Record, SendAhead
 from mycel.core.events import Event, LinkUp, Tick, WallClock
 from mycel.core.identifiers import JobNumber, PeerId
 from mycel.core.journal import Entry, JobClosed
@@ -176,7 +176,7 @@ def test_a_failed_commit_ends_everything() -> None:
 
 def test_a_fault_of_the_machine_ends_everything() -> None:
     stage = Stage()
-    stage.machine.effects = [Note("before", {}), SendRenewal(PeerId("nobody"), Renew(0.0, []))]
+    stage.machine.effects = [Note("before", {}), SendAhead(PeerId("nobody"), Renew(0.0, []))]
     stage.tell()
     stage.run()
     assert stage.left == ["before"]

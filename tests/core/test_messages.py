@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mycel.core import events, messages
-from mycel.core.effects import Effect, Record, Send
-from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId, RequestId, ulid
+from mycel.core.effects import Effect, Record, Send, SendAhead
+from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId, RequestId, fenced, ulid
 from mycel.core.jobs import Specification
 from mycel.core.journal import BlockAppended, Restored
 from mycel.core.messages import (
@@ -47,7 +47,7 @@ def test_parts_are_whole_and_in_order(megabytes: list[int]) -> None:
 
 
 def sent(effects: list[Effect]) -> list[object]:
-    return [effect.message for effect in effects if isinstance(effect, Send)]
+    return [effect.message for effect in effects if isinstance(effect, (Send, SendAhead))]
 
 
 def scheduler_with_worker() -> Scheduler:
@@ -74,11 +74,12 @@ def test_tasks_that_come_in_one_turn_go_out_in_one_message() -> None:
     assert len(sent(scheduler.handle(events.Received(WORKER, offer, 0.2), 0.2))) == 1
     assert scheduler.handle(submit(2), 0.3, more=True) == []
     effects = scheduler.handle(submit(3), 0.3)
+    jobs = {fenced(1, 2), fenced(1, 3)}
     [record] = [effect for effect in effects if isinstance(effect, Record)]
-    assert {entry.job for entry in record.entries if isinstance(entry, BlockAppended)} == {2, 3}
+    assert {entry.job for entry in record.entries if isinstance(entry, BlockAppended)} == jobs
     [assign] = sent(effects)
     assert isinstance(assign, Assign)
-    assert [bundle.job for bundle in assign.bundles] == [2, 3]
+    assert {bundle.job for bundle in assign.bundles} == jobs
 
 
 def test_large_arguments_go_in_several_messages() -> None:

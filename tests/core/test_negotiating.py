@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mycel.core.effects import Dial, Effect, Record, Reply, Send
+from mycel.core.effects import Dial, Effect, Record, Reply, Send, SendAhead
 from mycel.core.events import (
     DataHeld,
     Event,
@@ -163,7 +163,7 @@ def assigned(effects: list[Effect]) -> list[tuple[PeerId, Assign]]:
     return [
         (effect.peer, effect.message)
         for effect in effects
-        if isinstance(effect, Send) and isinstance(effect.message, Assign)
+        if isinstance(effect, (Send, SendAhead)) and isinstance(effect.message, Assign)
     ]
 
 
@@ -380,7 +380,7 @@ def sent(effects: list[Effect]) -> list[int]:
     return [
         bundle.first + place
         for effect in effects
-        if isinstance(effect, Send) and isinstance(effect.message, Assign)
+        if isinstance(effect, (Send, SendAhead)) and isinstance(effect.message, Assign)
         for bundle in effect.message.bundles
         for place in range(len(bundle.indices))
     ]

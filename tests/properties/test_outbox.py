@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.core.effects import Effect, Note, Record, SendRenewal
+from mycel.core.effects import Effect, Note, Record, SendAhead
 from mycel.core.identifiers import JobNumber, PeerId
 from mycel.core.journal import JobClosed
 from mycel.core.messages import Renew
 from mycel.node.outbox import GROUP_ENTRIES_MAX, Outbox
 
-RENEWAL = SendRenewal(PeerId("worker"), Renew(0.0, []))
+RENEWAL = SendAhead(PeerId("worker"), Renew(0.0, []))
 
 kinds = st.lists(st.sampled_from(("note", "record", "renewal")), max_size=8)
 steps = st.lists(st.one_of(kinds, st.just("take"), st.just("commit")), max_size=40)
@@ -28,7 +28,7 @@ def test_an_effect_waits_for_every_record_before_it(story: list[list[str] | str]
 
     def released(effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, SendRenewal):
+            if isinstance(effect, SendAhead):
                 continue
             assert isinstance(effect, Note)
             mine = effect.fields["number"]

@@ -110,8 +110,12 @@ class Clients:
 
     def submit(self) -> None:
         random = self._random
-        if random.random() < 0.3:
+        chance = random.random()
+        if chance < 0.3:
             self._submit_graph()
+            return
+        if chance < 0.45:
+            self._submit_alike(random.randrange(len(self._swarm.schedulers)), random.randint(3, 12))
             return
         job_id = ulid(int(self._swarm.clock.now() * 1000), random.randbytes(10))
         self._home[job_id] = random.randrange(len(self._swarm.schedulers))
@@ -140,6 +144,18 @@ class Clients:
         self._try_submit(job_id, specification, 0 if in_batches else count, not in_batches)
         if in_batches:
             self._append(job_id, 0, count)
+
+    def _submit_alike(self, home: int, left: int) -> None:
+        """One quick task after the other, for which a lease is held."""
+        random = self._random
+        job_id = ulid(int(self._swarm.clock.now() * 1000), random.randbytes(10))
+        self._home[job_id] = home
+        self._typical[job_id] = Typical(0.001, ())
+        specification = Specification(_work("python", None), Requirements(cpu_cores=0.5))
+        self._try_submit(job_id, specification, 1, close=True)
+        if left:
+            soon = random.choice((0.01, 0.2, 3.0))
+            self._swarm.later(soon, lambda: self._submit_alike(home, left - 1))
 
     def _try_submit(
         self, job_id: JobId, specification: Specification, count: int, close: bool

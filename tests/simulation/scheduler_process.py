@@ -22,7 +22,7 @@ from mycel.core.identifiers import (
     PeerId,
 )
 from mycel.core.invariants import check_scheduler
-from mycel.core.journal import Entry, Restored
+from mycel.core.journal import Entry, JobOpened, Restored
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import RetrySettings, SchedulerSettings
 from mycel.discovery.ways import Ways
@@ -52,9 +52,13 @@ SETTINGS = SchedulerSettings(
 class ProcessJournal:
     """The disk outlives the process; its answers reach it only while it runs."""
 
-    def __init__(self, store: MemoryStore, clock: ProcessClock) -> None:
+    def __init__(
+        self, store: MemoryStore, clock: ProcessClock, opening: Callable[[], None]
+    ) -> None:
+        """`opening` is told when the writing of a new job begins."""
         self._store = store
         self._clock = clock
+        self._opening = opening
 
     def raise_boot(self) -> int:
         return self._store.raise_boot()
@@ -67,6 +71,8 @@ class ProcessJournal:
             self._clock.call_at(0.0, lambda: done(error))
 
         self._store.commit(entries, on_disk)
+        if any(isinstance(entry, JobOpened) for entry in entries):
+            self._opening()
 
     def commit_at_once(self, entries: Sequence[Entry]) -> bool:
         return self._store.commit_at_once(entries)
@@ -103,6 +109,7 @@ class SchedulerProcess(Process):
         self.ways = ways
         self.history = history
         self.on_reply: Callable[[Reply], None] = lambda reply: None
+        self.on_opening: Callable[[], None] = lambda: None
         self.checkpoints = MemoryCheckpoints()
         self._gateways = gateways
         # Few links make it part from workers and call them again.
@@ -119,7 +126,7 @@ class SchedulerProcess(Process):
         self.node = SchedulerNode(
             Checked(self.machine, check_scheduler, self.history),  # type: ignore[arg-type]
             self.clock,
-            ProcessJournal(self.store, self.clock),
+            ProcessJournal(self.store, self.clock, lambda: self.on_opening()),
             self,
             swarm_name=SWARM,
             gateways=self._gateways,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mycel.core.effects import Effect, Send
+from mycel.core.effects import Effect, Send, SendAhead
 from mycel.core.events import Event, HeartbeatReceived, Received, Restart, Tick
 
 from .judge import judge
@@ -42,6 +42,6 @@ def _event(event: Event) -> str:
 
 
 def _effect(effect: Effect) -> str:
-    if isinstance(effect, Send):
-        return f"{type(effect.message).__name__} to {effect.peer}"
+    if isinstance(effect, (Send, SendAhead)):
+        return f"{type(effect).__name__} {type(effect.message).__name__} to {effect.peer}"
     return f"{type(effect).__name__}"

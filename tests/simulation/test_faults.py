@@ -102,6 +102,10 @@ def boot_number_not_raised(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryStore, "raise_boot", lambda self: 1)
 
 
+def job_numbers_used_again_by_the_next_boot(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(restoring, "first_of_boot", lambda boot: 0)
+
+
 def task_sent_again_under_the_same_number(patch: pytest.MonkeyPatch) -> None:
     original: Callable[[Attempts, Attempt, float], None] = Attempts._requeue
 
@@ -155,6 +159,7 @@ def old_records_bring_the_dead_back(patch: pytest.MonkeyPatch) -> None:
         old_results_accepted,
         effects_released_before_their_commit,
         boot_number_not_raised,
+        job_numbers_used_again_by_the_next_boot,
         task_sent_again_under_the_same_number,
         renewal_extends_without_the_echo,
         stage_started_before_its_needs_ended,

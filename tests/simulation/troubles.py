@@ -21,12 +21,16 @@ from .worker_process import WorkerProcess
 GONE_SECONDS_MAX = 120.0
 """So long after its death a worker is looked for in the tables."""
 CAUSES = ("owner", "drain")
+WRITING_SECONDS = 0.02
+"""As long as a commit takes at most."""
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """How often each fault is made, per virtual second, and for how long it lasts."""
 
     kill_scheduler: float = 0.03
+    kill_writing_scheduler: float = 0.05
+    """One that has a job to write, and may have sent its tasks already."""
     kill_worker: float = 0.05
     lose_workers: float = 0.02
     """Half of them at once, for longer than they may stay in anybody's table."""
@@ -60,6 +64,7 @@ class Troubles:
         begin = self._swarm.clock.now()
         rates: list[tuple[float, Callable[[], None]]] = [
             (trouble.kill_scheduler, lambda: self.kill(self._any_scheduler())),
+            (trouble.kill_writing_scheduler, lambda: self._kill_writing(self._any_scheduler())),
             (trouble.kill_worker, lambda: self.kill(self._any_worker())),
             (trouble.lose_workers, self._lose_half),
             (trouble.freeze_scheduler, lambda: self._freeze(self._any_scheduler())),
@@ -90,6 +95,13 @@ class Troubles:
         process.kill()
         down = self._random.uniform(0.0, self.trouble.down_seconds_max)
         self._swarm.later(down, lambda: self._start(process))
+
+    def _kill_writing(self, scheduler: SchedulerProcess) -> None:
+        def opening() -> None:
+            scheduler.on_opening = lambda: None
+            self._later(WRITING_SECONDS, lambda: self.kill(scheduler))
+
+        scheduler.on_opening = opening
 
     def _lose_half(self) -> None:
         running = [worker for worker in self._swarm.workers if worker.is_running]

@@ -13,6 +13,7 @@ import msgspec
 from .identifiers import AttemptId, JobId, JobNumber, LaneId, PeerId, RequestId
 from .journal import Entry
 from .messages import (
+    Assign,
     CheckpointPart,
     CheckpointTaken,
     ControlMessage,
@@ -38,11 +39,12 @@ class Send(Effect, frozen=True):
     message: WorkMessage | ControlMessage
 
 
-class SendRenewal(Effect, frozen=True):
-    """Apart from `Send`, because it may overtake."""
+class SendAhead(Effect, frozen=True):
+    """Apart from `Send`, because it does not wait for the disk: renewals, and tasks that nobody
+    has been promised yet."""
 
     peer: PeerId
-    message: Renew
+    message: Renew | Assign
 
 
 class Dial(Effect, frozen=True):
@@ -233,4 +235,4 @@ class Emptied(Effect, frozen=True):
     """The worker is to stop, and nothing runs in it any more."""
 
 
-OVERTAKING: Final = (SendRenewal, TaskStreamed)
+OVERTAKING: Final = (SendAhead, TaskStreamed)

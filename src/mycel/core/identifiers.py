@@ -12,7 +12,8 @@ from typing import Final, NewType
 PeerId = NewType("PeerId", str)
 JobId = NewType("JobId", str)
 JobNumber = NewType("JobNumber", int)
-"""A job's row number in the journal: short, and never used twice."""
+"""A job's row number in the journal, `boot << 40 | n` too: never used twice, not even when the
+job that had it was lost with its scheduler before it was journalled."""
 AttemptId = NewType("AttemptId", int)
 """`boot << 40 | n` of the scheduler that sent it; within one owner epoch it only grows."""
 LeaseId = NewType("LeaseId", int)
@@ -34,6 +35,11 @@ def fenced(boot: int, counter: int) -> int:
     assert 0 < boot <= BOOT_MAX, "boot number out of range"
     assert 0 < counter <= COUNTER_MAX, "counter out of range"
     return boot << COUNTER_BITS | counter
+
+
+def first_of_boot(boot: int) -> int:
+    """What all numbers of this boot are above, and all of earlier boots below."""
+    return boot << COUNTER_BITS
 
 
 def boot_of(fenced_id: int) -> int:

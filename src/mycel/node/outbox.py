@@ -5,7 +5,8 @@
              └ no record is ahead of it: it leaves at once
 
 Effects keep their order. A commit group takes the records at the head of the queue; when it is
-on disk, everything up to the next record leaves. Only renewals may overtake.
+on disk, everything up to the next record leaves. Only renewals, pieces of what tasks write, and
+tasks of jobs that nobody knows of yet may overtake.
 """
 
 from __future__ import annotations

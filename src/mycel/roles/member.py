@@ -11,7 +11,7 @@ from typing import Final
 
 from mycel.blobs.channels import Channels
 from mycel.blobs.messages import BLOB_PROTOCOL
-from mycel.core.effects import Dial, Hangup, Note, Send, SendRenewal
+from mycel.core.effects import Dial, Hangup, Note, Send, SendAhead
 from mycel.core.events import DialFailed
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import PeerRecord
@@ -150,7 +150,7 @@ class Member(IndifferentListener):
 
     # Effects that every machine has
 
-    def send(self, effect: Send | SendRenewal) -> None:
+    def send(self, effect: Send | SendAhead) -> None:
         self._links.send(effect.peer, effect.message)
 
     def dial(self, effect: Dial) -> None:

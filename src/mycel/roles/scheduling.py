@@ -23,7 +23,7 @@ from mycel.core.effects import (
     Reply,
     Seek,
     Send,
-    SendRenewal,
+    SendAhead,
     TaskLeft,
     TaskStreamed,
     TaskWrote,
@@ -111,7 +111,7 @@ class SchedulerNode(Member):
     ) -> None:
         perform: Mapping[type[Effect], Callable[[Any], None]] = {
             Send: self.send,
-            SendRenewal: self.send,
+            SendAhead: self.send,
             Dial: self.dial,
             Hangup: self.hang_up,
             Note: self.note,
@@ -153,7 +153,7 @@ class SchedulerNode(Member):
             note,
         )
 
-    def send(self, effect: Send | SendRenewal) -> None:
+    def send(self, effect: Send | SendAhead) -> None:
         """A request goes with its user's token: the worker decides by it."""
         message = effect.message
         if type(message) is Request and self.credentials is not None:

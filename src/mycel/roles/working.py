@@ -21,7 +21,7 @@ from mycel.core.effects import (
     Part,
     RunAttempts,
     Send,
-    SendRenewal,
+    SendAhead,
     SpoolOutcomes,
     UnspoolOutcomes,
     WithdrawRuns,
@@ -109,7 +109,7 @@ class WorkerNode(Member):
     ) -> None:
         perform: Mapping[type[Effect], Callable[[Any], None]] = {
             Send: self.send,
-            SendRenewal: self.send,
+            SendAhead: self.send,
             Dial: self.dial,
             Hangup: self.hang_up,
             Note: self.note,

@@ -137,7 +137,10 @@ class Attempts:
                 return
             self._remove(attempt, AttemptStep.SUCCEED, TaskStep.SUCCEED, now)
             seconds = max(0.0, outcome.ended_at - outcome.started_at)
-            queue = None if attempt.lease is None else attempt.lease.queue
+            lease, queue = attempt.lease, None
+            if lease is not None:
+                lease.is_proven = True
+                queue = lease.queue
             took.setdefault(queue, []).append(seconds)
             if tells_of_needs(outcome.peak_memory, seconds):
                 self._measuring.usage(attempt.block, outcome, seconds, now)

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 from mycel.core.codec import encode_shape
-from mycel.core.effects import SendRenewal
+from mycel.core.effects import SendAhead
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
 from mycel.core.journal import LeaseEnded, LeaseGranted
 from mycel.core.matching import Member, has_room, left_after, slots_that_fit, total_of
@@ -245,7 +245,7 @@ class Leasing:
             self._watch(lease)
             renewed.append(lease.id)
         if renewed:
-            self._state.emit(SendRenewal(worker.peer, Renew(peer_clock, renewed)))
+            self._state.emit(SendAhead(worker.peer, Renew(peer_clock, renewed)))
 
     def _watch(self, lease: Lease) -> None:
         self._state.timers.set(("lease", lease.key), lease.ends_at)

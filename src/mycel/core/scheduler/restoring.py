@@ -10,7 +10,7 @@ from __future__ import annotations
 from mycel.core import bitmaps
 from mycel.core.codec import decode_shape, decode_specification, decode_stages
 from mycel.core.events import Restart
-from mycel.core.identifiers import JobNumber
+from mycel.core.identifiers import JobNumber, first_of_boot
 from mycel.core.jobs import Group, Job, task_key
 from mycel.core.journal import GroupAdded, HandedResult, Restored, StoredBlock, StoredJob
 from mycel.core.stages import StageRun, handed_value, runs_of
@@ -93,7 +93,8 @@ class Restoring:
             key = task_key(ended.job, ended.index)
             state.histories.setdefault(key, []).append(ended)
         state.profiles.restore(restored.profiles)
-        state.last_job = restored.last_job
+        # Above those of jobs that an earlier boot sent out and did not live to record.
+        state.last_job = max(restored.last_job, first_of_boot(state.boot))
         state.succeeded = restored.tasks_succeeded
         state.failed = restored.tasks_failed
         state.cancelled = restored.tasks_cancelled

@@ -2,10 +2,16 @@
 
 Idle slots are filled first, wherever they are; only then does anything wait behind another
 task. Every sending is a fresh attempt.
+
+A task that came in this very turn leaves before its job is on disk, while that is being
+written: its client has no answer yet. Should the scheduler be killed in between, then the worker
+runs a task of a job that never was; the next boot uses neither its attempt's number nor its
+job's, and tells the worker to drop it.
 """
 
 from __future__ import annotations
 
+from mycel.core.effects import SendAhead
 from mycel.core.identifiers import AttemptId
 from mycel.core.jobs import Block, task_key
 from mycel.core.messages import MESSAGE_BYTES, Assign, Bundle
@@ -124,7 +130,11 @@ class Sending:
         lease.unaccepted.append((first, len(tasks), now))
         state.timers.set(("accept", lease.key), now + state.settings.health_check_timeout)
         self._roster.moved(worker)
-        state.send(worker.peer, Assign(lease.id, bundles))
+        assign = Assign(lease.id, bundles)
+        if lease.is_proven and all(state.is_arriving(block.job) for block, _, _ in tasks):
+            state.emit(SendAhead(worker.peer, assign))
+        else:
+            state.send(worker.peer, assign)
 
     def _empty_bundle(self, first: AttemptId, block: Block) -> Bundle:
         job = block.job

@@ -84,6 +84,8 @@ class State:
         self.job_ids: dict[JobId, Job] = {}
         self.idempotency_keys: dict[str, Job] = {}
         self.last_job = 0
+        self._last_job_before = 0
+        """When the turn began."""
         self.queues: dict[Shape, ShapeQueue] = {}
         self.usual: dict[Shape, Usual] = {}
         self.backoff = Backoff()
@@ -215,8 +217,13 @@ class State:
     def advance(self, job: Job) -> None:
         self._advanced[job.number] = None
 
+    def is_arriving(self, job: Job) -> bool:
+        """Whether the turn that opened it has not ended: nobody knows of the job."""
+        return job.number > self._last_job_before
+
     def take_effects(self) -> list[Effect]:
-        """The entries of one event are one record, ahead of all that it tells anybody."""
+        """The entries of one turn are one record, ahead of all that it tells anybody."""
+        self._last_job_before = self.last_job
         effects: list[Effect] = []
         if self._entries:
             effects.append(Record(self._entries))

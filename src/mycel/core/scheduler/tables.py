@@ -142,6 +142,8 @@ class Lease:
         self.wanted: Wanted | None = None
         self.unaccepted: deque[tuple[AttemptId, int, float]] = deque()
         """(first, count, sent at) of assignments that nobody has confirmed yet."""
+        self.is_proven = False
+        """A task under it has succeeded, so the lease itself is in the journal."""
 
     @property
     def key(self) -> tuple[PeerId, LeaseId]:
