@@ -24,6 +24,7 @@ from mycel.core.scheduler import Scheduler
 from mycel.core.settings import RetrySettings, SchedulerSettings
 from mycel.discovery.peerbook import PeerBook
 from mycel.node.clock import LoopClock
+from mycel.node.vigil import Vigil
 from mycel.store.checkpoints import CheckpointFiles
 from mycel.store.live_logs import LiveLogs
 from mycel.store.sqlite import SqliteStore
@@ -129,6 +130,7 @@ async def serve(program: Program, port: int | None) -> None:
         reserves=reserves(configuration),
         revoking=program.revoking,
         checkpoints=checkpoints,
+        vigil=Vigil(loop.call_soon, lambda: machine.tasks_out),
     )
     backend.checkpoints = checkpoints
     backend.log_lines_dropped = lambda: program.log.lines_dropped

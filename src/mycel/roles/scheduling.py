@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -41,6 +42,7 @@ from mycel.core.events import (
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import (
     Announcement,
+    Assign,
     CheckpointPart,
     CheckpointTaken,
     Close,
@@ -55,9 +57,10 @@ from mycel.discovery.searching import Searching
 from mycel.discovery.ways import Ways
 from mycel.node.clock import Clock
 from mycel.node.runtime import Runtime
+from mycel.node.vigil import Vigil
 from mycel.store.checkpoints import Checkpoints, Found, MemoryCheckpoints, Taken
 from mycel.store.interface import Journal
-from mycel.swarm.interface import Admission, DialFailure, SignedRecord, Swarm
+from mycel.swarm.interface import Admission, DialFailure, SignedRecord, Stream, Swarm
 from mycel.wire import codec
 
 from .checking import Checks
@@ -108,10 +111,11 @@ class SchedulerNode(Member):
         reserves: bool = False,
         revoking: Revoking | None = None,
         checkpoints: Checkpoints | None = None,
+        vigil: Vigil | None = None,
     ) -> None:
         perform: Mapping[type[Effect], Callable[[Any], None]] = {
             Send: self.send,
-            SendAhead: self.send,
+            SendAhead: self._send_ahead,
             Dial: self.dial,
             Hangup: self.hang_up,
             Note: self.note,
@@ -136,6 +140,7 @@ class SchedulerNode(Member):
         )
         self._checks = Checks(self, self._signals, clock, self.runtime.post)
         self._journal = journal
+        self._vigil = vigil
         self.checkpoints: Checkpoints = checkpoints or MemoryCheckpoints()
         self._topic = schedulers_topic(swarm_name)
         self.credentials: Credentials | None = None
@@ -164,6 +169,15 @@ class SchedulerNode(Member):
             self._links.send(effect.peer, msgspec.structs.replace(message, token=token))
         else:
             super().send(effect)
+
+    def _send_ahead(self, effect: SendAhead) -> None:
+        self._links.send(effect.peer, effect.message)
+        if self._vigil is not None and type(effect.message) is Assign:
+            self._vigil.sent()
+
+    def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
+        take = partial(super().frames, stream, frames, arrived_at)
+        take() if self._vigil is None else self._vigil.hears(take)
 
     def _keep_checkpoint(self, effect: KeepCheckpoint) -> None:
         part = effect.part
@@ -199,6 +213,8 @@ class SchedulerNode(Member):
         self.post(Reconfigure(settings))
 
     def post(self, event: Event) -> None:
+        if self._vigil is not None:
+            self._vigil.asked()
         self.runtime.post(event)
 
     def stop(self) -> None:

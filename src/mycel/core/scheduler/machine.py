@@ -231,6 +231,11 @@ class Scheduler:
             self._calling.part_from_idle(now)
         return self.state.take_effects()
 
+    @property
+    def tasks_out(self) -> int:
+        """How many tasks are with workers."""
+        return len(self.state.attempts)
+
     def task_of(self, peer: PeerId, assigned: int) -> tuple[JobId, int] | None:
         """The job and index of a task, if that worker holds it under that number."""
         worker = self.state.workers.get(peer)
