@@ -177,7 +177,10 @@ class SchedulerNode(Member):
 
     def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
         take = partial(super().frames, stream, frames, arrived_at)
-        take() if self._vigil is None else self._vigil.hears(take)
+        if self._vigil is None:
+            take()
+        else:
+            self._vigil.hears(take)
 
     def _keep_checkpoint(self, effect: KeepCheckpoint) -> None:
         part = effect.part
