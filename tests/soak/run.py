@@ -54,6 +54,7 @@ poison_attempts = 20    # and is none of their causes
 
 [scheduler.fault_tolerance]
 max_retries = 19
+retry_backoff = "constant"  # who meets its third kill would wait for 8 s, by intention
 """
 
 
