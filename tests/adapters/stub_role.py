@@ -34,8 +34,10 @@ def main() -> int:
         return 3
     with folder.lock():
         settings = tomllib.loads(options.config.read_text())
-        ports = [int(settings["swarm"]["listen"][0].rpartition("/")[2])]
-        state = {"name": options.name, "pid": os.getpid(), "peer": "p", "addresses": []}
+        listen = settings["swarm"]["listen"]
+        ports = [int(listen[0].rpartition("/")[2])]
+        addresses = [f"{one}/p2p/p" for one in listen]
+        state = {"name": options.name, "pid": os.getpid(), "peer": "p", "addresses": addresses}
         if options.role == "scheduler":
             ports.append(int(settings["scheduler"]["api"]["bind_address"].rpartition(":")[2]))
             state["api"] = f"http://127.0.0.1:{ports[1]}"

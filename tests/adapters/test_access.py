@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mycel.access import users
 from mycel.access.errors import (
     HomeInUse,
     HomeUnusable,
@@ -28,6 +29,7 @@ from mycel.access.founding import found, founder_of, owner_public_of
 from mycel.access.home import Home, find_home, read_state, write_state
 from mycel.access.keys import create_key, load_key, load_or_create_key, store_key, store_public_key
 from mycel.access.tokens import (
+    Statement,
     from_text,
     inspect,
     load_api_token,
@@ -35,7 +37,10 @@ from mycel.access.tokens import (
     native,
     store_member_token,
 )
+from mycel.cli.main import main
+from mycel.cli.revoking import revoke
 from mycel.core.rights import ACTIONS
+from mycel.roles.revoking import read_records
 from mycel.swarm.errors import InvalidToken
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -131,6 +136,13 @@ class TestTokens:
         with pytest.raises(SecretCorrupt):
             load_api_token(path)
 
+    def test_a_home_that_joined_founds_nothing(self, tmp_path: Path) -> None:
+        home = Home(tmp_path)
+        store_public_key(home.owner_public_path, bytes(range(32)))
+        with pytest.raises(NotFounder, match="has joined somebody else's swarm"):
+            found(home, "test")
+        assert [file.name for file in tmp_path.iterdir()] == ["owner.pub"]
+
     def test_a_home_has_one_owner(self, tmp_path: Path) -> None:
         path = tmp_path / "owner.pub"
         store_public_key(path, b"1" * 32)
@@ -185,6 +197,56 @@ class TestHome:
             Home(tmp_path / "home").create()
         with pytest.raises(HomeUnusable):
             Home(tmp_path / "home").role("worker").lock()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--priority-max", "99999999999999999999"], "--priority-max is from"),
+        (["--user", ""], "cannot be a user"),
+        (["--user", "x" * 10_000], "cannot be a user"),
+        (["--peer", "12D3KooWmistyped"], "is no peer id"),
+    ],
+)
+def test_what_no_token_can_say_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], told: str
+) -> None:
+    found(Home(tmp_path), "mycel")
+    for command in ("create", "narrow"):
+        assert main(["token", command, "--home", str(tmp_path), *options]) != 0
+        assert told in capsys.readouterr().err
+
+
+class TestLists:
+    """Of users and of revocations, which commands change side by side."""
+
+    def test_users_that_are_added_at_once_are_all_remembered(self, tmp_path: Path) -> None:
+        home = Home(tmp_path)
+        founder = found(home, "test")
+        names = [f"user-{number}" for number in range(32)]
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(lambda name: users.add(home, founder, Statement(user=name)), names))
+        assert sorted(user.name for user in users.listed(home)) == sorted(names)
+
+    def test_revocations_that_are_made_at_once_are_all_kept(self, tmp_path: Path) -> None:
+        home = Home(tmp_path)
+        founder = found(home, "test")
+        ids = [bytes([number]) * 32 for number in range(32)]
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(lambda one: revoke(home, founder, [(one, None)]), ids))
+        assert {record[:32] for record in read_records(home.revocations_path)} == set(ids)
+
+    def test_a_user_whose_token_could_not_be_revoked_is_not_disabled(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        home = Home(tmp_path)
+        users.add(home, found(home, "mycel"), Statement(user="alice"))
+        home.revocations_path.mkdir()  # as good as a full disk
+        assert main(["user", "disable", "alice", "--home", str(tmp_path)]) == 1
+        assert [user.disabled_at for user in users.listed(home)] == [None]
+        home.revocations_path.rmdir()
+        assert main(["user", "disable", "alice", "--home", str(tmp_path)]) == 0
+        assert None not in [user.disabled_at for user in users.listed(home)]
 
 
 CHILD = """

@@ -20,7 +20,7 @@ from mycel.access.home import Home, RoleFolder, read_state
 from mycel.access.invites import Invite, Joined
 from mycel.access.tokens import Statement
 
-GATEWAY = "/ip4/127.0.0.1/tcp/4001/p2p/12D3KooWGatewaY"
+GATEWAY = "/ip4/127.0.0.1/tcp/4001/p2p/12D3KooWL4Kx6Qn3n4zdAgSPvH3zgJhzGXegscK9VnveXeDYmHU1"
 
 
 @pytest.fixture
@@ -53,6 +53,26 @@ def test_one_string_is_all_that_a_new_machine_needs(tmp_path: Path, founder: Fou
     for path in (folder.member_token_path, folder.identity_path, home.owner_public_path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert not home.owner_key_path.exists()
+
+
+def test_gateways_of_a_kind_that_is_not_known_here_are_left_out(
+    tmp_path: Path, founder: Founder
+) -> None:
+    home, folder = fresh(tmp_path)
+    later = "/ip4/127.0.0.1/udp/4001/webtransport"
+    invites.redeem(an_invite(founder, gateways=(later, GATEWAY)), home, folder, "worker")
+    assert read_state(folder.joined_path, Joined) == Joined("test", (GATEWAY,))
+    nowhere, unstarted = Home(tmp_path / "nowhere"), Home(tmp_path / "nowhere").role("worker")
+    with pytest.raises(InviteUnusable, match=r"no gateway that can be reached.*webtransport"):
+        invites.redeem(an_invite(founder, gateways=(later,)), nowhere, unstarted, "worker")
+    assert not nowhere.path.exists()
+
+
+def test_a_node_of_a_swarm_on_more_machines_listens_for_the_others() -> None:
+    here = Joined("test", (GATEWAY, "/ip6/::1/tcp/4001"))
+    assert here.settings() == {"swarm.name": "test", "swarm.bootstrap": list(here.gateways)}
+    away = Joined("test", (GATEWAY, GATEWAY.replace("127.0.0.1", "10.0.0.1")))
+    assert away.settings()["swarm.listen"] == ["/ip4/0.0.0.0/tcp/0"]
 
 
 def test_every_way_to_give_one(tmp_path: Path, founder: Founder) -> None:

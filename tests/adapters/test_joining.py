@@ -39,7 +39,7 @@ class Newcomer(IndifferentListener):
         self.joining.disconnected(peer)
 
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
-        self.joining.dial_failed(address)
+        self.joining.dial_failed(address, failure)
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:
         self.streams.append(stream)
@@ -145,6 +145,53 @@ def test_reservations_are_kept_at_two_gateways() -> None:
     stage.until(lambda: node.joining.reservations == others)
 
 
+@pytest.mark.parametrize(
+    ("failure", "tried"),
+    [
+        (DialFailure.SILENT, True),
+        (DialFailure.OTHER, True),
+        (DialFailure.REFUSED, False),
+        (DialFailure.NOT_ADMITTED, False),
+    ],
+)
+def test_a_gateway_is_tried_by_quic_where_tcp_does_not_get_through(
+    failure: DialFailure, tried: bool
+) -> None:
+    stage = Stage()
+    node = stage.newcomer("node")
+    tcp = "/ip4/10.0.0.5/tcp/4001/p2p/gateway"
+    joining = Joining(stage.clock(), ("worker",), (tcp,), node.found.append)
+    dialled: list[str] = []
+    vars(stage.swarms["node"])["dial"] = dialled.append
+    joining.start(stage.swarms["node"])
+    joining.dial_failed(tcp, failure)
+    quic = ["/ip4/10.0.0.5/udp/4001/quic-v1/p2p/gateway"] if tried else []
+    assert dialled == [tcp, *quic]
+    joining.dial_failed("/ip4/10.0.0.6/tcp/4001/p2p/other", failure)
+    assert dialled == [tcp, *quic], "it is no gateway's"
+
+
+def test_gateways_that_relay_for_nobody_are_asked_now_and_then() -> None:
+    stage = Stage()
+    stage.gateway("first")
+    stage.gateway("second", "first")
+    node = stage.newcomer("node", "first", "second")
+    asked: list[str] = []
+
+    def decline(gateway: str) -> None:
+        peer = peer_in(gateway)
+        assert peer is not None
+        asked.append(peer)
+        stage.world.call_at(
+            stage.world.now() + 0.001, lambda: node.joining.reservation(peer, held=False)
+        )
+
+    vars(stage.swarms["node"])["reserve"] = decline
+    stage.world.run_until(stage.world.now() + 60.0)
+    for gateway in ("first", "second"):
+        assert 3 <= asked.count(gateway) <= 8
+
+
 def test_a_gateway_does_not_call_itself() -> None:
     stage = Stage()
     stage.gateway("second", "first")
@@ -210,6 +257,36 @@ def test_a_configured_gateway_that_is_late_is_used_when_it_comes() -> None:
     stage.until(lambda: node.joining.gateways == ["late"])
 
 
+def test_a_gateway_that_is_gone_is_dialled_at_one_pace() -> None:
+    """It is both configured and heard of, and every reason to dial it must not add another."""
+    stage = Stage()
+    stage.gateway("gateway")
+    node = stage.newcomer("node", "gateway")
+    stage.until(lambda: node.joining.gateways == ["gateway"])
+    stage.network.kill(PeerId("gateway"))
+    stage.until(lambda: not node.joining.gateways)
+    dialled: list[str] = []
+    swarm = stage.swarms["node"]
+    dial = swarm.dial
+
+    def counted(address: str) -> None:
+        dialled.append(address)
+        dial(address)
+
+    vars(swarm)["dial"] = counted
+
+    def dials_within(seconds: float) -> int:
+        before = len(dialled)
+        stage.world.run_until(stage.world.now() + seconds)
+        return len(dialled) - before
+
+    stage.world.run_until(stage.world.now() + 60.0)
+    first = dials_within(60.0)
+    assert first > 0
+    stage.world.run_until(stage.world.now() + 600.0)
+    assert dials_within(60.0) <= first
+
+
 def test_newcomers_hear_of_others_schedulers_and_gateways_first() -> None:
     stage = Stage()
     stage.gateway("first")
@@ -239,8 +316,8 @@ def test_a_lonely_node_finds_its_swarm_by_peers_that_it_has_met(tmp_path: Path) 
     stage.newcomer("friend", "first")
     node = stage.newcomer("node", "first", book=PeerBook(path))
     stage.until(lambda: any(record.peer == "friend" for record in node.found))
-    node.joining.stop()
-    stage.network.kill(PeerId("node"))
+    stage.world.run_until(stage.world.now() + 2.0)
+    stage.network.kill(PeerId("node"))  # nobody has told it to stop
     stage.network.kill(PeerId("first"))
     again = stage.newcomer("node", "first", book=PeerBook(path))
     stage.until(lambda: "friend" in again.peers)

@@ -1,4 +1,4 @@
-"""What a node concludes from dials that fail."""
+"""What a node concludes from dials that fail, and with whom it has links."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from mycel.node.runtime import Runtime
 from mycel.roles.member import Member
 from mycel.roles.protocols import PROTOCOLS
 from mycel.roles.revoking import Revoking
-from mycel.swarm.interface import Admission, DialFailure
+from mycel.roles.signals import SERIES_MAX
+from mycel.swarm.interface import (
+    CONTROL_PROTOCOL,
+    WORK_PROTOCOL,
+    Admission,
+    DialFailure,
+    Stream,
+)
+from mycel.swarm.listening import IndifferentListener
 from mycel.swarm.memory import MemoryNetwork
 from tests.simulation.time import ProcessClock, VirtualClock
 
@@ -46,10 +54,11 @@ class Stage:
         runtime = Runtime(self._machine, clock, None, {}, self._failed)
         revoking = Revoking("test", _ignore)
         self._member = Member(clock, ("scheduler",), (), _ignore, runtime, revoking)
-        network = MemoryNetwork(self._world, Random(1))
-        swarm = network.start(PeerId("me"), self._member, PROTOCOLS)
+        self.network = MemoryNetwork(self._world, Random(1))
+        swarm = self.network.start(PeerId("me"), self._member, PROTOCOLS)
         self.dialled: list[str] = []
         vars(swarm)["dial"] = self.dialled.append  # the test says what becomes of it
+        vars(swarm)["dial_peer"] = self.dialled.append
         self._member.join(swarm)
 
     def _failed(self, error: BaseException) -> None:
@@ -60,6 +69,22 @@ class Stage:
 
     def became_direct(self, address: str) -> None:
         self._member.path_changed(WORKER, address, False)
+
+    def run(self, seconds: float) -> None:
+        self._world.run_until(self._world.now() + seconds)
+
+    @property
+    def is_linked(self) -> bool:
+        return self._member.is_linked(WORKER)
+
+    def ping(self) -> list[str]:
+        """What is said of it, once something is."""
+        said: list[str] = []
+        self._member.ping(WORKER, 1, 5.0, lambda _, error: said.append(error))
+        return said
+
+    def cannot_be_reached(self) -> None:
+        self._member.dial_failed(f"/p2p/{WORKER}", DialFailure.REFUSED, "nobody is there")
 
     def dial_fails(self, failures: Failures, *others: str) -> Event:
         """One after the other; the worker has further addresses."""
@@ -155,3 +180,43 @@ def test_one_way_through_a_gateway_is_enough(stage: Stage) -> None:
 def test_quic_alone_is_dialled_at_once(stage: Stage) -> None:
     stage.dial_fails({QUIC_AT_HOME: DialFailure.SILENT, THROUGH: DialFailure.SILENT})
     assert stage.dialled == [QUIC_AT_HOME, THROUGH]
+
+
+def test_everybody_who_pings_a_peer_that_must_be_dialled_hears_of_it(stage: Stage) -> None:
+    pings = [stage.ping() for _ in range(SERIES_MAX)]
+    assert stage.ping() == ["it is being pinged already"]
+    stage.cannot_be_reached()
+    assert pings == [["nobody is there"]] * SERIES_MAX
+    assert stage.ping() == [], "it is dialled again"
+
+
+def test_a_peer_that_calls_while_it_is_dialled_is_pinged(stage: Stage) -> None:
+    said = stage.ping()
+    stage.was_connected(AT_HOME, relayed=False)
+    stage.cannot_be_reached()
+    assert said == [], "the dial does not matter any more"
+
+
+class Caller(IndifferentListener):
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+
+    def stream_closed(self, stream: Stream, error: str) -> None:
+        self.closed.append(stream.protocol)
+
+
+@pytest.mark.parametrize(
+    ("role", "taken"), [("worker", True), ("scheduler", False), ("cluster", False)]
+)
+def test_nobody_is_a_worker_whose_token_does_not_say_so(
+    stage: Stage, role: str, taken: bool
+) -> None:
+    caller = Caller()
+    swarm = stage.network.start(WORKER, caller, PROTOCOLS, roles=frozenset({role}))
+    swarm.dial(stage.network.address_of(PeerId("me")))
+    stage.run(1.0)
+    for protocol in (CONTROL_PROTOCOL, WORK_PROTOCOL):
+        swarm.open_stream(PeerId("me"), protocol)
+    stage.run(1.0)
+    assert stage.is_linked == taken
+    assert sorted(caller.closed) == ([] if taken else sorted((CONTROL_PROTOCOL, WORK_PROTOCOL)))

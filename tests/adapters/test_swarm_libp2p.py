@@ -78,7 +78,7 @@ async def test_a_port_in_use_is_told_apart() -> None:
     async with libp2p() as world:
         first = await world.start(Recorder())
         address = first.addresses[0].partition("/p2p/")[0]
-        with pytest.raises(AddressInUse):
+        with pytest.raises(AddressInUse, match=f"{address} cannot be listened on"):
             await world.start(Recorder(), address=address)
         with pytest.raises(ListenFailed) as failure:
             await first.listen("/ip4/203.0.113.7/tcp/0")

@@ -142,6 +142,47 @@ def test_workers_share_the_machine(home: Path, capsys: pytest.CaptureFixture[str
     assert settings["swarm"]["bootstrap"][0].startswith("/ip4/127.0.0.1/tcp/")
 
 
+def swarm_of(home: Path, name: str) -> Any:
+    return tomllib.loads((home / name / "config.toml").read_text())["swarm"]
+
+
+def test_roles_listen_where_the_users_settings_say(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else nobody from another machine could ever join."""
+    home.mkdir()
+    settings = home / "mycel.toml"
+    settings.write_text('[swarm]\nlisten = ["/ip4/0.0.0.0/tcp/0", "/ip6/::/tcp/0"]\n')
+    up(capsys, home, "--port", "0", "--workers", "1")
+    ports = json.loads((home / "swarm.json").read_text())["ports"]
+    for name in ("gateway", "scheduler", "worker-1"):
+        port = ports[name]
+        assert swarm_of(home, name)["listen"] == [f"/ip4/0.0.0.0/tcp/{port}", f"/ip6/::/tcp/{port}"]
+    [bootstrap] = swarm_of(home, "worker-1")["bootstrap"]
+    assert bootstrap.startswith(f"/ip4/127.0.0.1/tcp/{ports['gateway']}/p2p/")
+
+
+def test_the_gateway_takes_the_port_that_is_named_and_others_have_their_own(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.mkdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = home / "mycel.toml"
+    settings.write_text(f'[swarm]\nlisten = ["/ip4/127.0.0.1/tcp/{port}"]\n')
+    up(capsys, home, "--port", "0", "--workers", "1")
+    assert swarm_of(home, "gateway")["listen"] == [f"/ip4/127.0.0.1/tcp/{port}"]
+    assert swarm_of(home, "worker-1")["listen"] != [f"/ip4/127.0.0.1/tcp/{port}"]
+    [bootstrap] = swarm_of(home, "worker-1")["bootstrap"]
+    assert bootstrap.startswith(f"/ip4/127.0.0.1/tcp/{port}/p2p/")
+    # While it runs it stays where it is, and what is started beside it finds it there.
+    settings.write_text(f'[swarm]\nlisten = ["/ip4/127.0.0.1/tcp/{port + 1}"]\n')
+    up(capsys, home, "--workers", "2")
+    [bootstrap] = swarm_of(home, "worker-2")["bootstrap"]
+    assert bootstrap.startswith(f"/ip4/127.0.0.1/tcp/{port}/p2p/")
+
+
 def test_a_mistake_in_the_users_settings_is_reported_with_its_line(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

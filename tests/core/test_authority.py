@@ -108,6 +108,13 @@ def test_a_cap_on_the_price_wants_a_limit_of_the_task(most: float | None, allowe
     assert allowed or "a price up to 5: give it a max_cost" in (objection or "")
 
 
+def test_caps_are_told_to_the_byte() -> None:
+    rights = other(caps=(("memory", 32e9),))
+    shape = Shape("process", Requirements(min_memory=32_000_000_001), user="alice")
+    told = "its token allows memory up to 32000000000, not 32000000001"
+    assert rights.objection(shape) == told
+
+
 def test_caps_count_gpus_too() -> None:
     rights = other(caps=(("gpus", 1.0),))
     shape = Shape("process", Requirements(gpus=GpuRequirement(count=2)), user="alice")

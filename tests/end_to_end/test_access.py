@@ -64,8 +64,10 @@ def test_a_fresh_machine_joins_by_one_string_and_is_cut_off_when_revoked(
     assert text not in log.read_text()
     assert b"mycel-invite" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
 
+    nobody = founded.mycel("token", "revoke", "--peer", "nobody")
+    assert (nobody.code, "no connected peer is 'nobody'" in nobody.err) == (1, True)
     began = time.monotonic()
-    done = founded.mycel("token", "revoke", str(token))
+    done = founded.mycel("token", "revoke", "--peer", "guest")
     assert done.code == 0, done
     eventually(lambda: founded.worker_state("guest") != "healthy", "the guest is cut off")
     assert time.monotonic() - began < HOLDS_SECONDS
@@ -89,6 +91,8 @@ def test_bad_invites_end_with_a_message_and_a_counted_refusal(
     other.up(workers=1)
     good = invite(founded)
     peer = gateway_address(founded).rpartition("/")[2]
+    mistyped = founded.mycel("invite", "--gateway", f"/ip4/127.0.0.1/tpc/1/p2p/{peer}")
+    assert (mistyped.code, "no 'tpc'" in mistyped.err) == (2, True)
     nowhere = invite(founded, "--gateway", f"/ip4/127.0.0.1/tcp/1/p2p/{peer}")
     elsewhere = invite(other, "--gateway", gateway_address(founded))
     for number, (text, role, reason) in enumerate(
@@ -125,6 +129,18 @@ def test_users_come_and_go(founded: Swarm) -> None:
     assert (refused.status, "revoked" in refused.body.decode()) == (401, True)
     [listed] = founded.mycel("user", "list", "--json").json["items"]
     assert (listed["name"], listed["disabled_at"] is None) == ("alice", False)
+
+
+def test_the_owner_revokes_also_when_the_homes_own_token_is_revoked(founded: Swarm) -> None:
+    alice = founded.mycel("user", "add", "alice").out.strip()
+    own = founded.home / "token"
+    assert "spreading" in founded.mycel("token", "revoke", str(own)).out
+    assert "revoked" in founded.mycel("tasks").err
+    assert "spreading" in founded.mycel("user", "disable", "alice").out
+    assert call(founded, "GET", "/api/v1/jobs", token=alice).status == 401
+    own.unlink()
+    assert founded.mycel("up", "--detach").code == 0
+    assert founded.mycel("tasks").code == 0
 
 
 def test_a_worker_refuses_by_its_own_rules_and_explain_says_so(make_swarm: SwarmMaker) -> None:

@@ -100,6 +100,15 @@ def test_a_token_that_expired_since_it_joined(founded: Swarm, guest: Swarm) -> N
     assert refusals(founded, "expired") > before
 
 
+def test_a_token_for_another_role(founded: Swarm, guest: Swarm) -> None:
+    home = Home(guest.home)
+    text = invite(founded, "--role", "worker", "--role", "scheduler")
+    invites.redeem(invites.from_text(text), home, home.role("worker"), "scheduler")
+    done = guest.mycel("worker")
+    assert done.code == 1
+    assert "is for scheduler, not for a worker" in done.err
+
+
 @pytest.mark.parametrize("role", ["gateway", "scheduler", "worker"])
 def test_a_revoked_invite(founded: Swarm, guest: Swarm, role: str) -> None:
     text = invite(founded, "--role", role)
@@ -121,6 +130,23 @@ def test_a_gateway_that_reaches_no_other(founded: Swarm, guest: Swarm) -> None:
     assert done.code == 1
     assert "no gateway of the swarm can be reached" in done.err
     assert "Connection refused" in done.err
+
+
+def test_a_member_that_starts_while_no_gateway_can_be_reached(founded: Swarm, guest: Swarm) -> None:
+    home = Home(guest.home)
+    nowhere = f"/ip4/127.0.0.1/tcp/1/p2p/{gateway_address(founded).rpartition('/')[2]}"
+    text = invite(founded, "--gateway", nowhere)
+    invites.redeem(invites.from_text(text), home, home.role("worker"), "worker")
+    process = guest.popen("worker")
+    log = guest.home / "worker" / "log.jsonl"
+    eventually(
+        lambda: log.exists() and "no gateway of the swarm can be reached" in log.read_text(),
+        "it says what is wrong",
+    )
+    assert process.poll() is None, "and keeps trying"
+    process.terminate()
+    _, told = process.communicate(timeout=30)
+    assert b"Connection refused" in told
 
 
 OLDER = """

@@ -158,6 +158,15 @@ class Router(Machine):
             self.rules("flush chain ip wall faults")
 
     @contextlib.contextmanager
+    def dropping_tcp(self) -> Iterator[None]:
+        """As a firewall does that lets nothing but datagrams through, and tells nobody."""
+        self.rules("add rule ip wall faults meta l4proto tcp drop")
+        try:
+            yield
+        finally:
+            self.rules("flush chain ip wall faults")
+
+    @contextlib.contextmanager
     def losing(self, percent: int) -> Iterator[None]:
         """Each packet is lost with this probability, in each direction."""
         self.rules(f"add rule ip wall faults numgen random mod 100 < {percent} drop")

@@ -87,6 +87,20 @@ def test_a_direct_connection_replaces_the_relayed_one(internet: Internet) -> Non
     assert _adds(scheduler, 500) == list(range(1, 501))
 
 
+def test_where_tcp_is_filtered_quic_reaches_the_gateway_and_punches_the_hole(
+    internet: Internet,
+) -> None:
+    gateway = internet.open_host("gate", 11)
+    office, plant = internet.lan("office", 1), internet.lan("plant", 2)
+    door = gateway.start("gateway").addresses[:1]
+    assert "/tcp/" in door[0], "all that invites name"
+    with office.router.dropping_tcp(), plant.router.dropping_tcp():
+        scheduler = office.host.serve(door)
+        plant.host.start("worker", "far", bootstrap=door)
+        eventually(lambda: _paths(scheduler) == {"far": "direct"}, "a hole is punched", SECONDS)
+        assert _adds(scheduler, 500) == list(range(1, 501))
+
+
 def test_gateways_die_in_turn_and_no_task_runs_twice(internet: Internet, tmp_path: Path) -> None:
     first, second = internet.open_host("gate1", 11), internet.open_host("gate2", 12)
     office = internet.lan("office", 1, [first, second])

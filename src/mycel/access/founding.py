@@ -34,8 +34,13 @@ class Founder(msgspec.Struct, frozen=True):
 
 
 def found(home: Home, swarm: str) -> Founder:
-    """Creates what is missing."""
+    """Creates what is missing. A home that has joined somebody else's swarm founds none."""
     home.create()
+    if home.owner_public_path.exists() and not home.owner_key_path.exists():
+        raise NotFounder(
+            f"{home.path} has joined somebody else's swarm, or its owner.key is lost: put a backup "
+            "there, or found a swarm of your own in another home (--home)"
+        )
     secret = load_or_create_key(home.owner_key_path, "the owner's key")
     founder = _founder(home, secret, swarm)
     if not home.token_path.exists():

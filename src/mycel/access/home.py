@@ -21,7 +21,8 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -60,6 +61,21 @@ class Home:
 
     def create(self) -> None:
         _create_folder(self.path)
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """While one of the lists in it is read and written anew: commands take turns, else one
+        would undo what another has written meanwhile."""
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self.path, flags)
+        except OSError as error:
+            raise HomeUnusable(f"{self.path} cannot be opened: {error.strerror}") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def role(self, name: str) -> RoleFolder:
         assert _ROLE_NAME.fullmatch(name), f"{name!r} cannot be a role's folder"

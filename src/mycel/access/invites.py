@@ -20,6 +20,7 @@ from blake3 import blake3
 
 from mycel.core.rights import Rights
 from mycel.swarm.errors import InvalidToken
+from mycel.swarm.multiaddrs import EVERYWHERE, ON_THIS_MACHINE, objection
 
 from . import tokens
 from .errors import AccessError, InviteMistyped, InviteUnusable
@@ -45,6 +46,15 @@ class Joined(msgspec.Struct, frozen=True):
 
     swarm: str
     gateways: tuple[str, ...]
+
+    def settings(self) -> dict[str, object]:
+        """What follows from it, unless the node's configuration says otherwise. Where the swarm
+        is not all on one machine, its nodes listen for each other: one that keeps to loopback
+        can neither be called nor reached through a gateway."""
+        found: dict[str, object] = {"swarm.name": self.swarm, "swarm.bootstrap": [*self.gateways]}
+        if not all(address.startswith(ON_THIS_MACHINE) for address in self.gateways):
+            found["swarm.listen"] = [EVERYWHERE]
+        return found
 
 
 def to_text(invite: Invite) -> str:
@@ -104,7 +114,12 @@ def redeem(invite: Invite, home: Home, folder: RoleFolder, role: str) -> None:
     tokens.store_member_token(
         folder.member_token_path, tokens.narrow(invite.owner_public, bound, limits)
     )
-    write_state(folder.joined_path, Joined(invite.swarm, invite.gateways[:GATEWAYS_MAX]))
+    write_state(folder.joined_path, Joined(invite.swarm, _usable(invite.gateways)))
+
+
+def _usable(gateways: tuple[str, ...]) -> tuple[str, ...]:
+    """Later versions may know of other kinds of addresses."""
+    return tuple(address for address in gateways if not objection(address))[:GATEWAYS_MAX]
 
 
 def _check(invite: Invite, role: str) -> Rights:
@@ -120,6 +135,11 @@ def _check(invite: Invite, role: str) -> Rights:
         )
     if rights.swarm != invite.swarm or rights.is_bound:
         raise InviteUnusable("this invite contradicts itself: ask for a new one")
+    if invite.gateways and not _usable(invite.gateways):
+        raise InviteUnusable(
+            f"this invite names no gateway that can be reached from here ({invite.gateways[0]!r}: "
+            f"{objection(invite.gateways[0])}): ask for a new one"
+        )
     if role not in rights.roles:
         roles = ", ".join(sorted(rights.roles)) or "nothing"
         raise InviteUnusable(f"this invite is for {roles}, not for a {role}: ask for another")

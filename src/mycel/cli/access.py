@@ -170,7 +170,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if isinstance(value, dict):
-        return ", ".join(f"{name} {most:g}" for name, most in value.items())
+        return ", ".join(f"{name} {most:.16g}" for name, most in value.items())
     return str(value)
 
 
@@ -202,13 +202,19 @@ def _revoke(given: list[str]) -> int:
     parser = arguments.parser(
         "token revoke", "End a token, and all that was made from it, in the whole swarm."
     )
-    parser.add_argument("token", help="or a file, - for standard input, or a revocation id (hex)")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "token", nargs="?", help="or a file, - for standard input, or a revocation id (hex)"
+    )
+    which.add_argument(
+        "--peer", help="a connected node's: its id, a unique part of it, or its worker's name"
+    )
     parser.add_argument(
         "--all", action="store_true", help="also everything made from the same first block"
     )
     options = parser.parse_args(given)
     home, founder = grants.founder(options)
-    text = grants.read_secret(options.token)
+    text = _of_peer(options) if options.peer else grants.read_secret(options.token)
     ids: list[tuple[bytes, float | None]]
     if len(text) == 64 and all(character in "0123456789abcdef" for character in text):
         ids = [(bytes.fromhex(text), None)]
@@ -223,6 +229,20 @@ def _revoke(given: list[str]) -> int:
         ids = [(chosen, None if rights is None else rights.expires_at)]
     _tell_revoked(options, revoke(home, founder, ids), [one.hex() for one, _ in ids])
     return 0
+
+
+def _of_peer(options: argparse.Namespace) -> str:
+    """The id of its token: of the invite that it joined by, nobody may have a copy any more."""
+    if options.all:
+        raise UsageError("--all goes with a token: of a peer only its own is known")
+    with arguments.connect(options) as client:
+        items = client.get("/api/v1/peers")["items"]
+    meant = [one for one in items if options.peer in (one["peer_id"], one["name"])]
+    meant = meant or [one for one in items if options.peer in one["peer_id"]]
+    if len(meant) != 1:
+        what = "several connected peers are" if meant else "no connected peer is"
+        raise CommandError(f"{what} {options.peer!r}; 'mycel peers' lists them")
+    return str(meant[0]["revocation_id"])
 
 
 def _key(given: list[str]) -> int:
@@ -311,9 +331,11 @@ def _disable(given: list[str]) -> int:
     parser.add_argument("name")
     options = parser.parse_args(given)
     home, founder = grants.founder(options)
-    ended = users.disable(home, options.name)
+    ended = users.enabled(home, options.name)
     ids = [(bytes.fromhex(one.revocation_id), one.expires_at) for one in ended]
-    _tell_revoked(options, revoke(home, founder, ids), [one.hex() for one, _ in ids])
+    taken = revoke(home, founder, ids)
+    users.disable(home, ended)
+    _tell_revoked(options, taken, [one.hex() for one, _ in ids])
     return 0
 
 

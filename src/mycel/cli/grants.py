@@ -13,13 +13,14 @@ from typing import Any, Final
 
 import msgspec
 
-from mycel.access import tokens
+from mycel.access import tokens, users
 from mycel.access.founding import Founder, founder_of
 from mycel.access.home import Home, find_home
 from mycel.access.keys import load_key
 from mycel.access.tokens import Statement
 from mycel.config.sizes import parse_size
 from mycel.core.rights import ACTIONS, CAPS, Rights
+from mycel.swarm.multiaddrs import is_peer_id
 from mycel.swarm.roles import ROLE_BITS
 
 from . import plan
@@ -28,6 +29,8 @@ from .errors import UsageError
 _DURATION: Final = re.compile(r"(\d{1,9})\s*(s|m|h|d|w)")
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 SECRET_LENGTH_MAX: Final = 64_000
+PRIORITY_MAX: Final = 1_000_000
+"""As the API has it."""
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
@@ -45,10 +48,10 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", metavar="NAME", help="for the nodes of one cluster")
 
 
-def add_expiry(parser: argparse.ArgumentParser, default: str | None) -> None:
+def add_expiry(parser: argparse.ArgumentParser, default: str | None, what: str = "") -> None:
     shown = "" if default is None else f" ({default})"
     parser.add_argument(
-        "--expires", metavar="TIME", default=default, help=f"such as 12h, 7d, never{shown}"
+        "--expires", metavar="TIME", default=default, help=f"{what}such as 12h, 7d, never{shown}"
     )
 
 
@@ -78,6 +81,13 @@ def delegation(options: argparse.Namespace) -> Delegation | None:
 
 
 def statement(options: argparse.Namespace) -> Statement:
+    if options.user is not None and not users.NAME.fullmatch(options.user):
+        raise users.UserRefused(f"{options.user!r} cannot be a user: {users.NAME_RULE}")
+    if options.priority_max is not None and abs(options.priority_max) > PRIORITY_MAX:
+        raise UsageError(f"--priority-max is from {-PRIORITY_MAX} to {PRIORITY_MAX}")
+    peer = getattr(options, "peer", None)
+    if peer is not None and not is_peer_id(peer):
+        raise UsageError(f"--peer {peer!r} is no peer id: 'mycel peers' shows some")
     return Statement(
         user=options.user,
         roles=tuple(options.role) if options.role else None,

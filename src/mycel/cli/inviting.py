@@ -13,10 +13,11 @@ from mycel.access.founding import owner_public_of
 from mycel.access.home import Home, read_state
 from mycel.access.tokens import Statement
 from mycel.discovery.peerbook import PeerBook
+from mycel.swarm.multiaddrs import ON_THIS_MACHINE, objection
 from mycel.swarm.twins import without_twins
 
 from . import arguments, grants
-from .errors import CommandError
+from .errors import CommandError, UsageError
 from .output import print_json
 
 MET_MAX: Final = 3
@@ -39,7 +40,7 @@ def invite(given: list[str]) -> int:
         choices=["worker", "scheduler", "gateway", "cluster"],
         help="what the machine may be (worker); may be repeated",
     )
-    grants.add_expiry(parser, "7d")
+    grants.add_expiry(parser, "7d", "how long it can be used, and who joined by it may stay: ")
     parser.add_argument(
         "--gateway", action="append", metavar="ADDRESS", help="where to join, instead of our own"
     )
@@ -52,7 +53,7 @@ def invite(given: list[str]) -> int:
         print_json({"invite": text, "gateways": list(made.gateways), **grants.shown(rights)})
         return 0
     print(invites.to_text(made))
-    if all("/127." in address or "/::1/" in address for address in made.gateways):
+    if all(address.startswith(ON_THIS_MACHINE) for address in made.gateways):
         print(
             "mycel: the gateway listens on this machine alone; for others set swarm.listen in "
             "mycel.toml, or name where they reach it with --gateway",
@@ -63,6 +64,10 @@ def invite(given: list[str]) -> int:
 
 def _invite(options: argparse.Namespace) -> invites.Invite:
     roles = tuple(options.role or ("worker",))
+    for address in options.gateway or ():
+        wrong = objection(address)
+        if wrong:
+            raise UsageError(f"--gateway {address!r} is no multiaddress: {wrong}")
     grant = Statement(roles=roles, expires_at=grants.expiry(options.expires))
     delegation = grants.delegation(options)
     if delegation is not None:

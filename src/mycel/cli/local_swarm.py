@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from mycel.access.founding import found
 from mycel.access.home import Home, find_home, read_state
 from mycel.access.tokens import load_api_token
 from mycel.client import Client
@@ -59,6 +60,8 @@ def up(
             started = processes.start(place, missing)
             running |= {name: ready.pid for name, ready in started.items()}
         pids = {name: running[name] for name in _ordered(running)}
+        if not place.token_path.exists():  # its owner wants another, and has the key
+            found(place, plan.swarm_name(plan.user_settings(place)))
         token = load_api_token(place.token_path)
         return Running(_api_of(place), token, str(place.path), pids, _metrics(place, pids)), missing
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 import msgspec
@@ -9,11 +10,17 @@ import msgspec
 from mycel.access.founding import Founder
 from mycel.access.home import Home
 from mycel.access.secret_files import replace_secret_file
-from mycel.access.tokens import native
+from mycel.access.tokens import Statement, issue, native, to_text
 from mycel.client import Client
-from mycel.client.errors import ClientError
+from mycel.client.errors import ClientError, NotRunning
+from mycel.core.rights import ADMIN
+from mycel.core.work import DEFAULT_USER
+from mycel.roles.revoking import read_records
+
+from .errors import CommandError
 
 KEPT_MAX: Final = 65_536
+ERRAND_SECONDS: Final = 300.0
 
 
 def revoke(home: Home, founder: Founder, revoked: list[tuple[bytes, float | None]]) -> int | None:
@@ -25,15 +32,23 @@ def revoke(home: Home, founder: Founder, revoked: list[tuple[bytes, float | None
         )
         for one, ends in revoked
     ]
-    path = home.revocations_path
+    with home.changing():
+        known = read_records(home.revocations_path)
+        kept = list(dict.fromkeys([*known, *records]))[-KEPT_MAX:]
+        replace_secret_file(home.revocations_path, msgspec.msgpack.encode(kept))
     try:
-        known = msgspec.msgpack.decode(path.read_bytes(), type=list[bytes])
-    except (OSError, msgspec.DecodeError):
-        known = []
-    kept = list(dict.fromkeys([*known, *records]))[-KEPT_MAX:]
-    replace_secret_file(path, msgspec.msgpack.encode(kept))
-    try:
-        with Client.from_home(home.path) as client:
+        with Client.from_home(home.path, _errand(founder)) as client:
             return client.revoke(records)
-    except ClientError:
+    except NotRunning:
         return None
+    except ClientError as error:
+        raise CommandError(
+            f"the scheduler has not taken it in ({error}): it is kept in {home.path}; do it again, "
+            "or restart the scheduler, which will find it there"
+        ) from None
+
+
+def _errand(founder: Founder) -> str:
+    """By the owner's key, since the home's own token may be what is revoked, or narrowed."""
+    grant = Statement(user=DEFAULT_USER, actions=(ADMIN,), expires_at=time.time() + ERRAND_SECONDS)
+    return to_text(issue(founder.secret, founder.swarm, grant))

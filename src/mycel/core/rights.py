@@ -70,9 +70,9 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
         }
         for name, most in self.caps:
             if name == "price" and (shape.max_cost is None or shape.max_cost > most):
-                return f"its token allows a price up to {most:g}: give it a max_cost within that"
+                return f"its token allows a price up to {most:.16g}: give it a max_cost within that"
             if wanted.get(name, 0) > most:
-                return f"its token allows {name} up to {most:g}, not {wanted[name]:g}"
+                return f"its token allows {name} up to {most:.16g}, not {wanted[name]:.16g}"
         return None
 
 

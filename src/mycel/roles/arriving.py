@@ -2,7 +2,8 @@
 
 A gateway that refuses the hello does so for a reason that waiting does not mend: a node that
 has never been inside ends with it. One that was inside goes on and keeps trying, because its
-tasks run on. A node that joins by a fresh invite also ends when no gateway answers.
+tasks run on. A node that joins by a fresh invite also ends when no gateway answers; one that
+has joined before says so, and keeps trying.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 
 from mycel.node.clock import Clock
 from mycel.swarm.interface import DialFailure
+from mycel.swarm.twins import quic_twin
 
 REACH_SECONDS: Final = 20.0
 _ADVICE: Final = (
@@ -42,19 +44,21 @@ class Arrival:
         must_arrive: bool,
     ) -> None:
         self._gateways = gateways
+        self._ways = {*gateways, *map(quic_twin, gateways)}
         self._fail = fail
         self._warn = warn
         self._warned = ""
         self._arrived = False
+        self._must_arrive = must_arrive
         self._errors: dict[str, str] = {}
-        if must_arrive and gateways:
+        if gateways:
             clock.call_at(clock.now() + REACH_SECONDS, self._too_late)
 
     def arrived(self) -> None:
         self._arrived = True
 
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
-        if address not in self._gateways:
+        if address not in self._ways:
             return
         self._errors[address] = error
         if failure is not DialFailure.NOT_ADMITTED:
@@ -78,12 +82,14 @@ class Arrival:
             f"{address}: {' '.join(self._errors.get(address, 'no answer').split())}"
             for address in self._gateways
         )
-        self._fail(
-            NotAdmitted(
-                f"no gateway of the swarm can be reached ({tried}): see that one runs, and that "
-                "this machine may connect to it"
-            )
+        text = (
+            f"no gateway of the swarm can be reached ({tried}): see that one runs, and that this "
+            "machine may connect to it"
         )
+        if self._must_arrive:
+            self._fail(NotAdmitted(text))
+        else:
+            self.warn_of(f"{text}; it keeps trying")
 
 
 def advised(error: str) -> str:

@@ -111,7 +111,7 @@ class GatewayNode(IndifferentListener):
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
         if self.arrival is not None:
             self.arrival.dial_failed(address, failure, error)
-        self._joining.dial_failed(address)
+        self._joining.dial_failed(address, failure)
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:
         if stream.protocol == SIGNAL_PROTOCOL:

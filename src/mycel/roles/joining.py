@@ -21,8 +21,8 @@ from mycel.core.messages import WIRE_VERSION, Join, PeerRecord, Peers
 from mycel.discovery.peerbook import PeerBook
 from mycel.node.clock import Clock
 from mycel.swarm.errors import SwarmError
-from mycel.swarm.interface import CONTROL_PROTOCOL, Stream, Swarm
-from mycel.swarm.twins import without_twins
+from mycel.swarm.interface import CONTROL_PROTOCOL, DialFailure, Stream, Swarm
+from mycel.swarm.twins import quic_twin, without_twins
 from mycel.wire import codec
 
 RETRY_SECONDS_MIN: Final = 0.05
@@ -37,11 +37,15 @@ GATEWAYS_MAX: Final = 32
 """Known ones."""
 LOOK_SECONDS: Final = 10.0
 """How often a node asks itself whether it is alone, and saves whom it has met."""
+SAVE_SECONDS: Final = 1.0
+"""…for the first time so soon: it may be killed, and its gateway too."""
 ASK_FOR_MORE_SECONDS: Final = 60.0
 """How often a node with too few gateways asks those that it has for others, which may have come
 since."""
 STORED_DIALLED: Final = 8
 """Stored peers that a lonely node dials at a time."""
+_NOBODY_MET: Final = (DialFailure.SILENT, DialFailure.OTHER)
+"""Neither a gateway, nor that there is none."""
 
 
 def peer_in(address: str) -> PeerId | None:
@@ -86,6 +90,9 @@ class Joining:
         self._reserves = reserves
         self._swarm: Swarm | None = None
         self._delays = dict.fromkeys(gateways, RETRY_SECONDS_MIN)
+        self._to_dial: set[str] = set()
+        """Configured gateways that will be dialled again: one at a time for each, since they are
+        dialled for other reasons too."""
         self._connected: dict[PeerId, str] = {}
         """Gateways, and where they were reached."""
         self._opening: set[PeerId] = set()
@@ -93,6 +100,8 @@ class Joining:
         """On which gateways hear where this node is."""
         self._reserved: set[PeerId] = set()
         self._reserving: set[PeerId] = set()
+        self._declined: set[PeerId] = set()
+        """Gateways that gave no reservation; they are asked again at the next look around."""
         self._stored_tried = 0
         self._ask_at = clock.now() + ASK_FOR_MORE_SECONDS
 
@@ -103,6 +112,7 @@ class Joining:
         for record in self._book.records():
             if "gateway" in record.roles:
                 self._learn(record)
+        self._clock.call_at(self._clock.now() + SAVE_SECONDS, self._save)
         self._clock.call_at(self._clock.now() + LOOK_SECONDS, self._look)
 
     def stop(self) -> None:
@@ -177,6 +187,7 @@ class Joining:
         self._streams.pop(peer, None)
         self._reserving.discard(peer)
         self._reserved.discard(peer)
+        self._declined.discard(peer)
         for address in self._configured:
             if peer_in(address) == peer:
                 self._dial_later(address)
@@ -184,9 +195,16 @@ class Joining:
             self._use_learned()
             self._reserve()
 
-    def dial_failed(self, address: str) -> None:
+    def dial_failed(self, address: str, failure: DialFailure) -> None:
         if address in self._delays:
             self._dial_later(address)
+        quic = quic_twin(address)
+        if quic is not None and failure in _NOBODY_MET and self._is_of_gateway(address):
+            # Of most gateways only the TCP address is known, and it may be filtered.
+            self._dial(quic)
+
+    def _is_of_gateway(self, address: str) -> bool:
+        return address in self._delays or any(address in ways for ways in self._learned.values())
 
     def addresses_changed(self) -> None:
         """There is another way to this node: gateways hand that on."""
@@ -199,8 +217,8 @@ class Joining:
             self._reserved.add(gateway)
         else:
             self._reserved.discard(gateway)
-            # At once elsewhere; here, when it has been thought over.
-            self._reserve(besides=gateway)
+            self._declined.add(gateway)
+            self._reserve()
 
     # Gateways
 
@@ -223,9 +241,16 @@ class Joining:
                     self._dial(address)
 
     def _dial_later(self, address: str) -> None:
+        if address in self._to_dial:
+            return
+        self._to_dial.add(address)
         delay = self._delays[address]
         self._delays[address] = min(2 * delay, RETRY_SECONDS_MAX)
-        self._clock.call_at(self._clock.now() + delay, lambda: self._dial(address))
+        self._clock.call_at(self._clock.now() + delay, lambda: self._dial_again(address))
+
+    def _dial_again(self, address: str) -> None:
+        self._to_dial.discard(address)
+        self._dial(address)
 
     def _dial(self, address: str) -> None:
         if self._swarm is None or peer_in(address) in (self._swarm.peer, *self._connected):
@@ -237,7 +262,7 @@ class Joining:
 
     # Reservations
 
-    def _reserve(self, besides: PeerId | None = None) -> None:
+    def _reserve(self) -> None:
         if self._swarm is None or not self._reserves:
             return
         if not isinstance(self._swarm, Relaying):
@@ -245,7 +270,7 @@ class Joining:
         for peer, address in self._connected.items():
             if len(self._reserved | self._reserving) >= GATEWAYS_WANTED:
                 return
-            if peer not in self._reserved | self._reserving and peer != besides:
+            if peer not in self._reserved | self._reserving | self._declined:
                 self._reserving.add(peer)
                 self._swarm.reserve(self._address_of(peer) or f"{address}/p2p/{peer}")
 
@@ -273,6 +298,7 @@ class Joining:
         if self._swarm is None:
             return
         self._use_learned()
+        self._declined.clear()
         self._reserve()
         if not self._connected:
             self._dial_stored()

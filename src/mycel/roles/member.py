@@ -28,9 +28,11 @@ from .joining import Joining, host_in, peer_in
 from .links import Links
 from .protocols import SIGNAL_PROTOCOL
 from .revoking import PROTOCOL, Revoking
-from .signals import Measured, Signals
+from .signals import SERIES_MAX, Measured, Signals
 
 NoteLine = Callable[..., None]
+PARTNERS: Final = {"scheduler": "worker", "worker": "scheduler"}
+"""Between whom there are links: what a token does not let a node be, nobody takes it for."""
 PATHS_MAX: Final = 32_768
 """Peers of which is remembered how they were reached."""
 
@@ -53,7 +55,7 @@ class Member(IndifferentListener):
         self._clock = clock
         self._note = note
         self._post = post
-        self._roles = roles
+        self._partner = next(PARTNERS[role] for role in roles)
         self._links = Links(clock, post, self.heard_by, self._keep_peer)
         self._signals = Signals(clock, self.summoned)
         self._revoking = revoking
@@ -62,14 +64,17 @@ class Member(IndifferentListener):
         self.blobs: Channels | None = None
         """Where blob streams go; a node without it closes them."""
         self._swarm: Swarm | None = None
-        self._connected: dict[PeerId, frozenset[str]] = {}
+        self._connected: dict[PeerId, Admission] = {}
+        self._not_partners: set[PeerId] = set()
+        """Connected ones that wanted a link."""
         self._dialling: dict[str, PeerId] = {}
         self._twins: dict[str, str] = {}
         """QUIC beside the TCP address that is being dialled."""
         self._hung_up: set[str] = set()
         """Being dialled again: somebody took the first call and said nothing."""
         self._dial_once_gone: dict[PeerId, Dial] = {}
-        self._to_ping: dict[PeerId, tuple[int, float, Measured]] = {}
+        self._to_ping: dict[PeerId, list[tuple[int, float, Measured]]] = {}
+        """Being dialled first."""
         self._refused: set[PeerId] = set()
         """Being dialled, and refused at one of its addresses."""
         self._hosts: dict[PeerId, str] = {}
@@ -132,18 +137,27 @@ class Member(IndifferentListener):
         elif peer == self._swarm.peer:
             measured([], "this is the scheduler's own node")
         else:
-            self._to_ping[peer] = (count, timeout_seconds, measured)
-            self._swarm.dial_peer(peer)
+            self._dial_to_ping(self._swarm, peer, (count, timeout_seconds, measured))
+
+    def _dial_to_ping(
+        self, swarm: Swarm, peer: PeerId, wanted: tuple[int, float, Measured]
+    ) -> None:
+        waiting = self._to_ping.setdefault(peer, [])
+        if len(waiting) >= SERIES_MAX:
+            wanted[2]([], "it is being pinged already")
+            return
+        waiting.append(wanted)
+        swarm.dial_peer(peer)
 
     def _dialled_to_ping(self, address: str, error: str) -> None:
         peer = peer_in(address)
-        wanted = self._to_ping.pop(peer, None) if peer is not None else None
-        if peer is None or wanted is None:
+        if peer is None:
             return
-        if error:
-            wanted[2]([], error)
-        else:
-            self.ping(peer, *wanted)
+        for count, timeout_seconds, measured in self._to_ping.pop(peer, ()):
+            if error:
+                measured([], error)
+            else:
+                self.ping(peer, count, timeout_seconds, measured)
 
     def summoned(self, peer: PeerId) -> None:
         """That peer wants a link with this node."""
@@ -219,10 +233,11 @@ class Member(IndifferentListener):
     # What the swarm tells
 
     def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
-        self._connected[peer] = admission.roles
+        self._connected[peer] = admission
         self._took_path(peer, address, relayed)
         self._joining.connected(peer, admission.roles, address, relayed)
         self._revoking.connected(peer, admission)
+        self._dialled_to_ping(f"/p2p/{peer}", "")  # it may have been quicker to call us
         if self.arrival is not None and "gateway" in admission.roles:
             self.arrival.arrived()
 
@@ -254,6 +269,7 @@ class Member(IndifferentListener):
 
     def disconnected(self, peer: PeerId, cause: str) -> None:
         self._connected.pop(peer, None)
+        self._not_partners.discard(peer)
         self._links.hang_up(peer, cause)
         self._signals.peer_lost(peer, cause)
         self._joining.disconnected(peer)
@@ -272,7 +288,7 @@ class Member(IndifferentListener):
         if self.arrival is not None:
             self.arrival.dial_failed(address, failure, error)
         peer = self._dialled(address, failure)
-        self._joining.dial_failed(address)
+        self._joining.dial_failed(address, failure)
         self._note("dial_failed", address=address, failure=failure.value, error=error)
         if address.startswith("/p2p/"):
             self._dialled_to_ping(address, error)
@@ -313,9 +329,33 @@ class Member(IndifferentListener):
         elif ours and self._joining.is_gateway(stream.peer):
             if self._swarm is not None:
                 self._joining.stream_opened(stream)
-        else:
+        elif self.is_partner(stream.peer):
             self._dial_once_gone.pop(stream.peer, None)
             self._links.stream_opened(stream)
+        else:
+            self._refuse_link(stream)
+
+    def _refuse_link(self, stream: Stream) -> None:
+        """Told once for each connection: it may try again and again."""
+        stream.close()
+        if stream.peer not in self._not_partners:
+            self._not_partners.add(stream.peer)
+            roles = sorted(self.roles_of(stream.peer))
+            self._note("link_refused", peer=stream.peer, roles=roles, wanted=self._partner)
+
+    def is_partner(self, peer: PeerId) -> bool:
+        """Whether its token lets it have a link with this node."""
+        return self._partner in self.roles_of(peer)
+
+    def roles_of(self, peer: PeerId) -> frozenset[str]:
+        admission = self._connected.get(peer)
+        return frozenset() if admission is None else admission.roles
+
+    def revocation_id_of(self, peer: PeerId) -> str:
+        """What ends the token of this peer alone, as hex; empty if it is not connected."""
+        admission = self._connected.get(peer)
+        ids = () if admission is None else admission.rights.revocation_ids
+        return ids[-1].hex() if ids else ""
 
     def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None:
         self._note("stream_failed", peer=peer, protocol=protocol, error=error)

@@ -34,8 +34,7 @@ class SchedulerNetwork:
         now, names = boot_seconds(), self.known()
         return [self._peer(one, now, names) for one in self._node.swarm.peers()]
 
-    @staticmethod
-    def _peer(facts: PeerFacts, now: float, names: dict[str, str]) -> PeerAnswer:
+    def _peer(self, facts: PeerFacts, now: float, names: dict[str, str]) -> PeerAnswer:
         rtt = facts.rtt_seconds
         return PeerAnswer(
             peer_id=facts.peer,
@@ -47,6 +46,7 @@ class SchedulerNetwork:
             connected_seconds=round(max(0.0, now - facts.connected_at), 3),
             last_seen_seconds=round(max(0.0, now - facts.last_heard_at), 3),
             version=facts.software,
+            revocation_id=self._node.revocation_id_of(facts.peer),
         )
 
     def status(self) -> SwarmAnswer:

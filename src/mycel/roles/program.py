@@ -26,13 +26,13 @@ from mycel.access.errors import AccessError, InviteUnusable
 from mycel.access.founding import owner_public_of
 from mycel.access.home import Home, RoleFolder, find_home, read_state, write_state
 from mycel.access.keys import load_or_create_key
-from mycel.access.tokens import load_member_token
+from mycel.access.tokens import inspect, load_member_token
 from mycel.config import Configuration, load
 from mycel.config.errors import ConfigurationError
 from mycel.config.reloading import changes
 from mycel.node.clock import LoopClock
 from mycel.store.errors import StoreError
-from mycel.swarm.errors import ListenFailed, SwarmError
+from mycel.swarm.errors import InvalidToken, ListenFailed, SwarmError
 from mycel.swarm.interface import SwarmListener
 from mycel.swarm.twins import port_of, quic_twin
 from mycel.telemetry.log import Log, route_logging
@@ -118,6 +118,8 @@ class Program:
         """Roles in the same process: a signal ends and reloads them too."""
         self.ends_last = False
         """Its companions end it, when they have."""
+        self.before_reload: list[Callable[[Configuration], None]] = []
+        """Called with it first; a `RoleFault` says why it cannot be taken over."""
         self.on_reload: list[Callable[[Configuration], None]] = []
         """Called with a changed configuration; see `mycel.config.reloading`."""
 
@@ -139,7 +141,7 @@ class Program:
                 f"this node has joined the swarm {joined.swarm!r}, and its configuration says "
                 f"{name!r}: leave swarm.name away"
             )
-        found = {"swarm.name": joined.swarm, "swarm.bootstrap": list(joined.gateways)}
+        found = joined.settings()
         own = {key: value for key, value in found.items() if not self.configuration.is_set(key)}
         self._overrides = own | self._overrides
         self.configuration = self._load()
@@ -176,6 +178,9 @@ class Program:
     def note(self, event: str, **fields: Any) -> None:
         self.log.info(event, **fields)
 
+    def warn(self, event: str, **fields: Any) -> None:
+        self.log.warning(event, **fields)
+
     def fail(self, error: BaseException) -> None:
         """Ends the program; safe to call more than once."""
         if self._fault is None:
@@ -199,10 +204,12 @@ class Program:
 
         raise_limit()
         secret = load_or_create_key(self.folder.identity_path, "this node's identity")
+        token = load_member_token(self.folder.member_token_path)
+        self._check_role(token)
         swarm = await Libp2pSwarm.start(
             secret=secret,
             owner_public=self.owner_public,
-            token=load_member_token(self.folder.member_token_path),
+            token=token,
             swarm_name=self.configuration.swarm.name,
             listener=listener,
             protocols=PROTOCOLS,
@@ -216,6 +223,18 @@ class Program:
             await swarm.stop()
             raise
         return swarm
+
+    def _check_role(self, token: bytes) -> None:
+        """Others would let it in, and have nothing to do with it."""
+        try:
+            roles = inspect(self.owner_public, token).roles
+        except InvalidToken:
+            return  # whoever refuses it says why
+        if roles and self.options.role not in roles:
+            raise InviteUnusable(
+                f"{self.folder.member_token_path} is for {', '.join(sorted(roles))}, not for a "
+                f"{self.options.role}: ask for another invite and start with --join"
+            )
 
     async def _listen(self, swarm: Libp2pSwarm, address: str) -> None:
         """QUIC beside TCP is an offer: a UDP port that somebody else has is no fault."""
@@ -262,10 +281,12 @@ class Program:
             act(program)
 
     def _reload(self) -> None:
-        """SIGHUP: a configuration that cannot be read changes nothing."""
+        """SIGHUP: a configuration that cannot be read, or taken over, changes nothing."""
         try:
             configuration = self._load()
-        except ConfigurationError as error:
+            for prepare in self.before_reload:
+                prepare(configuration)
+        except (ConfigurationError, RoleFault) as error:
             self.log.error("not_reloaded", error=str(error))
             print(f"mycel {self.options.name}: not reloaded: {error}", file=sys.stderr, flush=True)
             return

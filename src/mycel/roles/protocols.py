@@ -9,6 +9,7 @@ import msgspec
 from mycel.blobs.messages import BLOB_PROTOCOL, FRAME_BYTES_MAX, WRITE_HIGH_BYTES
 from mycel.discovery.ways import Ways
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Liveness, StreamProtocol
+from mycel.swarm.multiaddrs import ON_THIS_MACHINE
 from mycel.wire.limits import CONTROL_BYTES_MAX, SIGNAL_BYTES_MAX, WORK_BYTES_MAX
 
 from . import revoking
@@ -70,9 +71,8 @@ def libp2p_settings(configuration: Configuration, gateway: bool) -> Libp2pSettin
 def reserves(configuration: Configuration) -> bool:
     """Whether this node wants to be reached through gateways: not if all of it is on one
     machine."""
-    on_this_machine = ("/ip4/127.", "/ip6/::1/")
     return configuration.swarm.relay and not all(
-        address.startswith(on_this_machine) for address in configuration.swarm.listen
+        address.startswith(ON_THIS_MACHINE) for address in configuration.swarm.listen
     )
 
 

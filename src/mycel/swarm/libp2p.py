@@ -244,7 +244,10 @@ class Libp2pSwarm:
         self._native.listen(number, address)
         future: asyncio.Future[str] = self._loop.create_future()
         self._listens[number] = future
-        return await future
+        try:
+            return await future
+        except ListenFailed as error:
+            raise type(error)(f"{address} cannot be listened on: {error}") from None
 
     async def stop(self) -> None:
         """Sends what is queued, closes every connection and frees the ports. Idempotent.

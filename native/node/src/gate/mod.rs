@@ -19,8 +19,9 @@ use std::{
 
 use libp2p::{
     PeerId,
-    core::{ConnectedPoint, Endpoint, muxing::StreamMuxerBox},
+    core::{ConnectedPoint, Endpoint, muxing::StreamMuxerBox, transport::PortUse},
     identity::{Keypair, PublicKey},
+    multiaddr::Protocol,
 };
 
 pub use self::exchange::{HELLO_PROTOCOL, HELLO_VERSION, MAX_BLOCK_BYTES};
@@ -85,6 +86,21 @@ struct Member {
     /// Its processes before this one. A process never comes back under an earlier instance,
     /// so that one of these again is a second machine with the same key.
     retired: VecDeque<Instance>,
+}
+
+/// Who speaks first is the role, not who dialled: hole punching has two diallers. Not so over
+/// QUIC, where nothing opens simultaneously: whoever dials from the port at which it listens is
+/// the dialler of that connection, and the other end its listener.
+fn speaks_as(point: &ConnectedPoint) -> Endpoint {
+    match point {
+        ConnectedPoint::Dialer { address, port_use: PortUse::Reuse, .. }
+            if address.iter().any(|part| part == Protocol::QuicV1) =>
+        {
+            Endpoint::Dialer
+        }
+        ConnectedPoint::Dialer { role_override, .. } => *role_override,
+        ConnectedPoint::Listener { .. } => Endpoint::Listener,
+    }
 }
 
 impl From<TokenError> for Refusal {
@@ -164,11 +180,7 @@ impl Gate {
         (peer, muxer): (PeerId, StreamMuxerBox),
         point: ConnectedPoint,
     ) -> io::Result<(PeerId, StreamMuxerBox)> {
-        // Who speaks first is the role, not who dialled: hole punching has two diallers.
-        let role = match point {
-            ConnectedPoint::Dialer { role_override, .. } => role_override,
-            ConnectedPoint::Listener { .. } => Endpoint::Listener,
-        };
+        let role = speaks_as(&point);
         let began = Instant::now();
         let hello = async {
             match role {
@@ -275,5 +287,21 @@ impl Gate {
         }
         members.insert(peer, Member { admission, admitted_at: Instant::now(), retired });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn over_quic_whoever_dials_speaks_first_and_over_tcp_the_role_decides() {
+        let dialled = |address: &str| ConnectedPoint::Dialer {
+            address: address.parse().expect("an address"),
+            role_override: Endpoint::Listener,
+            port_use: PortUse::Reuse,
+        };
+        assert_eq!(speaks_as(&dialled("/ip4/10.0.0.1/udp/1/quic-v1")), Endpoint::Dialer);
+        assert_eq!(speaks_as(&dialled("/ip4/10.0.0.1/tcp/1")), Endpoint::Listener);
     }
 }

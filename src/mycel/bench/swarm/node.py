@@ -116,7 +116,7 @@ class BenchNode(IndifferentListener):
 
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
         if self._joining is not None:
-            self._joining.dial_failed(address)
+            self._joining.dial_failed(address, failure)
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:
         if ours and self._joining is not None:
