@@ -15,6 +15,7 @@ The standard library only, so that any environment can import it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -60,7 +61,9 @@ def _ask(method: str, target: str, body: bytes) -> bytes | None:
         connection.settimeout(ANSWER_SECONDS)
         connection.connect(path)
         head = f"{method} {target} HTTP/1.1\r\nHost: task\r\nContent-Length: {len(body)}\r\n\r\n"
-        connection.sendall(head.encode() + body)
+        with contextlib.suppress(BrokenPipeError):
+            # Refused before all of it was sent: the answer says why.
+            connection.sendall(head.encode() + body)
         with connection.makefile("rb") as answer:
             status = int(answer.readline().split()[1])
             length = 0

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 from mycel.drivers.interface import Finished
 
 from .attack import Attack, Scene
 
+DEATH_SECONDS = 1.0
+"""A killed process is not gone at once."""
 _DAEMON = """
 if os.fork() == 0:
     os.setsid()
@@ -55,7 +58,11 @@ def _survived(scene: Scene, _end: Finished) -> bool:
 
 
 def _victim_died(scene: Scene, _end: Finished) -> bool:
-    return scene.victim.poll() is not None
+    try:
+        scene.victim.wait(timeout=DEATH_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _with_setuid_program(scene: Scene) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,16 +18,21 @@ def last_words(given: Request) -> str:
 
 def parrot() -> Model:
     """Says what it was asked, and in how large a company. "die" ends its process, "fail"
-    raises."""
+    raises, "quit" wants to leave, "number" and "nothing" answer what is no text."""
 
-    def answer(inputs: list[Request]) -> list[str]:
+    def answer(inputs: list[Request]) -> list[Any]:
         said = [last_words(one) for one in inputs]
         if "die" in said:
             os._exit(3)
         if "fail" in said:
             raise ValueError("that is too much")
+        if "quit" in said:
+            sys.exit("I have had enough")
         if "slow" in said:
             time.sleep(0.2)
+        odd = {"number": 5, "nothing": {"words": 3}}
+        if said[0] in odd:
+            return [odd[said[0]] for _ in inputs]
         return [f"{text} ({len(inputs)} of {os.getpid()})" for text in said]
 
     return answer
@@ -46,7 +52,8 @@ def teller() -> Model:
 
 
 def embedder() -> Model:
-    return lambda inputs: [[float(len(one["input"]))] for one in inputs]
+    """Of an empty text it makes what is not a number."""
+    return lambda inputs: [[float(len(one["input"]) or "nan")] for one in inputs]
 
 
 def adder() -> Model:

@@ -170,6 +170,16 @@ class TestBlobs:
 
 
 class TestCommands:
+    def test_where_outputs_cannot_be_written_it_says_so(self, swarm: Swarm, place: Path) -> None:
+        (place / "taken").write_text("a file")
+        task = swarm.client.submit(command=["touch", "out"], outputs=["out"], wait=30)
+        for folder in ("taken", "taken/below", "/proc/nowhere"):
+            done = swarm.mycel("get", task.id, folder)
+            assert (done.code, done.out) == (1, "")
+            assert "Traceback" not in done.err
+            assert done.err.startswith("mycel: ")
+            assert folder in done.err
+
     def test_run_takes_files_along_and_brings_them_back(self, swarm: Swarm, place: Path) -> None:
         (place / "in.txt").write_text("hello")
         script = "tr a-z A-Z < in.txt > out.txt"

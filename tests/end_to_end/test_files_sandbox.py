@@ -54,6 +54,29 @@ def test_a_command_and_a_function_get_their_files(confined: Swarm, tmp_path: Pat
     assert [one.read_text() for one in confined.client.get(call.id, user / "home")] == ["tupni"]
 
 
+def test_what_a_task_does_to_its_copy_of_an_input_nobody_else_sees(
+    confined: Swarm, tmp_path: Path
+) -> None:
+    user = tmp_path / "user"
+    (user / "book").write_text("first\n")
+    append = ["sh", "-c", "echo more >> book && chmod 600 book && cat book"]
+    for _ in range(2):
+        task = confined.client.submit(command=append, inputs=["book"], wait=60)
+        assert task.result is not None, task
+        assert task.result.text == "first\nmore\n", task.error
+    (user / "writer.py").write_text(
+        "def write(path):\n"
+        "    with open(path, 'a') as file:\n"
+        "        file.write('more')\n"
+        "    return open(path).read()\n"
+    )
+    for _ in range(2):
+        call = confined.client.submit(
+            python="writer:write", arguments=[confined.client.file("book")], inputs=["writer.py"]
+        )
+        assert confined.client.result(call.id, 60) == "first\nmore"
+
+
 def test_a_shared_path_can_be_read_and_others_cannot_be_named(
     confined: Swarm, tmp_path: Path
 ) -> None:

@@ -75,7 +75,8 @@ def test_a_service_that_cannot_start_says_why_and_is_tried_again(make_swarm: Swa
         lambda: len(swarm.client.task(f"{job}.0").attempts) >= 7, "it is tried again and again"
     )
     [listed] = swarm.mycel("model", "list", "--json").json["items"]
-    assert "the weights are missing" in listed["trouble"]
+    assert "exit code 1: RuntimeError: the weights are missing" in listed["trouble"]
+    assert "^^" not in listed["trouble"]
     assert listed["workers"] == []
     assert swarm.client.task(f"{job}.0").state in ("queued", "leased", "running")
 

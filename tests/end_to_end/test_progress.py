@@ -93,6 +93,7 @@ def test_wrong_reports_are_refused_and_say_why(swarm: Swarm) -> None:
     assert task.state == "succeeded", task.error
     assert "progress" in task.value[0]
     assert task.value[1] == "a checkpoint has at least one byte"
+    assert task.value[2] == "a checkpoint has at most 67108864 bytes"
 
 
 def test_nothing_is_left_of_the_sockets(make_swarm: SwarmMaker) -> None:

@@ -9,6 +9,8 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 from .conftest import SwarmMaker
 from .rest import call
 from .swarm import Swarm, eventually, is_alive
@@ -63,6 +65,36 @@ def test_what_it_raises_is_the_answer_to_who_asked_for_it(make_swarm: SwarmMaker
         said = list(threads.map(lambda word: ask(swarm, word), ("hello", "fail", "hello", "you")))
     assert [one.status for one in said] == [200, 400, 200, 200]
     assert "the model raised ValueError: that is too much" in said[1].json["error"]["message"]
+
+
+def test_a_model_that_exits_answers_for_that_and_goes_on(make_swarm: SwarmMaker) -> None:
+    swarm = up(make_swarm, loaded("parrot"))
+    left = ask(swarm, "quit")
+    assert left.status == 400
+    assert "the model raised SystemExit: I have had enough" in left.json["error"]["message"]
+    assert text(ask(swarm, "hello")).startswith("hello")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("word", ["number", "nothing"])
+def test_what_is_no_text_is_refused(make_swarm: SwarmMaker, word: str, stream: bool) -> None:
+    swarm = up(make_swarm, loaded("parrot"))
+    messages = [{"role": "user", "content": word}]
+    body = json.dumps({"model": "parrot", "messages": messages, "stream": stream})
+    answer = call(swarm, "POST", "/v1/chat/completions", body)
+    assert answer.status == 400, answer
+    assert "the model's output cannot be encoded" in answer.json["error"]["message"]
+
+
+def test_a_model_is_asked_in_the_way_of_its_kind(make_swarm: SwarmMaker) -> None:
+    swarm = up(make_swarm, loaded("embedder", "embedding"))
+    answer = ask(swarm, "hello")
+    assert answer.status == 400
+    assert "'parrot' is a model of kind embedding, not chat" in answer.json["error"]["message"]
+    body = json.dumps({"model": "parrot", "input": ""})
+    answer = call(swarm, "POST", "/v1/embeddings", body)
+    assert answer.status == 400
+    assert "the model's output cannot be encoded" in answer.json["error"]["message"]
 
 
 def test_what_it_yields_is_streamed(make_swarm: SwarmMaker) -> None:

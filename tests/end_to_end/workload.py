@@ -66,6 +66,10 @@ def report_wrongly() -> list[str]:
         mycel.task.checkpoint(b"")
     except mycel.task.TaskError as error:
         said.append(str(error))
+    try:
+        mycel.task.checkpoint(bytes((64 << 20) + 1))
+    except mycel.task.TaskError as error:
+        said.append(str(error))
     return said
 
 

@@ -21,6 +21,7 @@ from mycel.core.events import CancelTask, ReadWorkers, Submit, WaitTask
 from mycel.core.identifiers import JobId
 from mycel.core.jobs import Specification
 from mycel.core.journal import TaskEnded
+from mycel.core.nesting import DEPTH_MAX, nests_too_deeply
 from mycel.core.resources import Requirements
 from mycel.core.views import SubmittedView, TaskIsOver, WorkerView
 from mycel.core.work import Work
@@ -154,8 +155,11 @@ def _answering(handler: Handler) -> Handler:
 def _body(raw: bytes) -> dict[str, Any]:
     try:
         body = msgspec.json.decode(raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise OpenAiError(400, f"the body is no JSON: {error}", "invalid_request_error") from None
+    if nests_too_deeply(raw):
+        text = f"the body is nested more than {DEPTH_MAX} levels deep"
+        raise OpenAiError(400, text, "invalid_request_error")
     if not isinstance(body, dict) or not isinstance(body.get("model"), str) or not body["model"]:
         raise OpenAiError(400, "the body is an object with a model", "invalid_request_error")
     return body
@@ -211,7 +215,9 @@ async def _stream(
                 await send({"type": "http.response.start", "status": 200, "headers": _EVENTS})
                 started = number
             if started and (number != started or not piece):
-                await _break_off(send, "the worker was lost in the middle of the answer")
+                await _break_off(
+                    send, "the worker, or its model, was lost in the middle of the answer"
+                )
                 return
             if piece:
                 await _event(send, piece)

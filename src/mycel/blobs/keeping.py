@@ -92,6 +92,11 @@ class Keeping(BlobNode):
         self._partials: dict[Digest, str] = {}
         """Whose upload broke off: nobody else may go on with it, or a tail would be enough."""
 
+    def limit(self, bytes_max: int, blob_bytes_max: int, upload_seconds: float) -> None:
+        """While it runs."""
+        self.store.limit(bytes_max, blob_bytes_max)
+        self._upload_seconds = upload_seconds
+
     def start(self) -> None:
         self.spawn(self._sweep_for_ever())
 

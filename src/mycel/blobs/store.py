@@ -48,8 +48,7 @@ class BlobStore:
         """Without `evicts` nothing goes unless it is removed: a full store takes no more."""
         self._objects = root / "objects"
         self._partial = root / "partial"
-        self._bytes_max = bytes_max
-        self._blob_bytes_max = min(blob_bytes_max or bytes_max, bytes_max)
+        self.limit(bytes_max, blob_bytes_max)
         self._evicts = evicts
         self.lock = threading.RLock()
         self._sizes: OrderedDict[Digest, int] = OrderedDict()
@@ -63,6 +62,11 @@ class BlobStore:
         for folder in (self._objects, self._partial):
             folder.mkdir(parents=True, exist_ok=True)
         self._load()
+
+    def limit(self, bytes_max: int, blob_bytes_max: int | None = None) -> None:
+        """Also later: what is there already stays."""
+        self._bytes_max = bytes_max
+        self._blob_bytes_max = min(blob_bytes_max or bytes_max, bytes_max)
 
     def _load(self) -> None:
         found = []

@@ -84,10 +84,9 @@ def _serve_parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a number from 1 on is expected, not {text!r}")
+    return int(text)
 
 
 def _task(chosen: argparse.Namespace) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from mycel.core.substitution import fill_text, fill_word, text_of
+from mycel.core.errors import TooLong
+from mycel.core.substitution import Budget, fill_text, fill_word, text_of
 from mycel.core.work import Work
 
 
@@ -24,7 +25,11 @@ def fill_command(command: tuple[str, ...], arguments: bytes) -> tuple[str, ...]:
     given = _decoded(arguments)
     if isinstance(given, list):
         return (*command, *map(text_of, given))
-    return tuple(fill_word(word, given) for word in command)
+    budget = Budget()
+    try:
+        return tuple(fill_word(word, given, budget) for word in command)
+    except TooLong as error:
+        raise BadArguments(str(error)) from error
 
 
 def fill_environment(work: Work, arguments: bytes) -> Work:
@@ -34,7 +39,11 @@ def fill_environment(work: Work, arguments: bytes) -> Work:
     given = _decoded(arguments)
     if isinstance(given, list):
         return work
-    env = tuple((name, fill_text(value, given)) for name, value in work.env)
+    budget = Budget()
+    try:
+        env = tuple((name, fill_text(value, given, budget)) for name, value in work.env)
+    except TooLong as error:
+        raise BadArguments(str(error)) from error
     return msgspec.structs.replace(work, env=env)
 
 

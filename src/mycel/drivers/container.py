@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -42,6 +43,8 @@ NOT_EXECUTABLE: Final = 126
 NOT_FOUND: Final = 127
 KILLED: Final = 137
 REMOVE_SECONDS_MAX: Final = 60.0
+_VARIABLE: Final = re.compile(r"[^\s#=][^\s=]*")
+_PLACE_IN_CONTAINER: Final = re.compile(r"/[^:\0\n]*(:ro)?")
 
 
 class ContainerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,8 +157,11 @@ class ContainerDriver(CommandDriver):
         return f"mycel-{self._worker}-{attempt}"
 
     def _write_variables(self, attempt: AttemptId, variables: dict[str, str]) -> str:
-        """In a file: on a command line everybody could read them."""
+        """In a file: on a command line everybody could read them. A line of it without `=` would
+        stand for variables of the worker's own, one with `#` before it for nothing."""
         for name, value in variables.items():
+            if not _VARIABLE.fullmatch(name):
+                raise BadArguments(f"{name!r} is no variable that a container can be given")
             if "\n" in value or "\r" in value:
                 raise BadArguments(f"{name} has a line break, which no container can be given")
         file = self._own(attempt) / "variables"
@@ -171,6 +177,9 @@ class ContainerDriver(CommandDriver):
 
     def _mount(self, mount: str) -> str:
         source, _, rest = mount.partition(":")
+        if not _PLACE_IN_CONTAINER.fullmatch(rest):
+            # Engines know more options, and some of them change files of this machine.
+            raise BadArguments(f'{mount!r} is no mount: at most ":ro" goes behind its paths')
         place = Path(source).resolve()
         allowed = [Path(one).resolve() for one in self._settings.allow_mounts]
         if not any(place.is_relative_to(one) for one in allowed):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import Final
 
+from mycel.core.images import is_image_name
 from mycel.core.work import Run, Work
 
 from .container_engine import Engine
@@ -17,7 +17,6 @@ PULL_SECONDS_MAX: Final = 3600.0
 LOOK_SECONDS_MAX: Final = 60.0
 KNOWN_SECONDS: Final = 300.0
 """So long an image is taken to be there without another look."""
-NAME: Final = re.compile(r"[A-Za-z0-9][\w./:@-]*", re.ASCII)
 _TROUBLE: Final = (
     "connection refused",
     "connection reset",
@@ -57,7 +56,7 @@ class Images:
 
     async def obtain(self, work: Work) -> None:
         image = work.image
-        if not NAME.fullmatch(image):
+        if not is_image_name(image):
             raise NotToBeHad(f"{image!r} is no name of an image")
         await asyncio.shield(self._clearing)
         found = await self._errands.run(

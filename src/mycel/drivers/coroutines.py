@@ -119,3 +119,9 @@ class CoroutineDriver:
             if attempt not in self._killed:
                 raise
             return Finished(attempt, "cancelled", error="cancelled")
+        except Exception as error:  # noqa: BLE001 - the edge that owns the attempt: without an
+            # end its lane would be lost, and whatever waits for it.
+            told = {"message": f"task {run.task_id} met a fault of its driver", "exception": error}
+            self._loop.call_exception_handler(told)
+            text = f"a fault of the driver: {type(error).__name__}: {error}"
+            return Finished(attempt, "failed", error=text, driver_fault=True)

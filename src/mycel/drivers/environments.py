@@ -249,7 +249,9 @@ def _failure(end: Finished, settings: EnvironmentSettings) -> NotToBeHad:
         return NotToBeHad(f"the environment was not built within {limit:g} s\n{last}", end.stderr)
     trouble = any(sign in output.lower() for sign in _NETWORK_TROUBLE)
     fault = end.driver_fault or end.state == "cancelled" or trouble
-    reason = next((line for line in output.splitlines() if line.strip()), end.error)
+    # It begins with what it works with; the reason is behind that.
+    said = (line for line in output.splitlines() if line.strip() and not line.startswith("Using "))
+    reason = next(said, end.error)
     return NotToBeHad(
         f"the environment cannot be built: {reason.strip()}\n{last}", end.stderr, driver_fault=fault
     )

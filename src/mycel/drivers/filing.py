@@ -17,8 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from mycel.blobs.errors import BadTree, BlobError
-from mycel.blobs.layout import NotShared
+from mycel.blobs.errors import BadTree
 from mycel.core.files import BadFile, mentions_files
 from mycel.core.identifiers import AttemptId, LaneId
 from mycel.node.clock import boot_seconds
@@ -130,7 +129,7 @@ class Filing:
             ready = await self._files.prepare(one.run)
         except (BadFile, BadTree) as error:
             self._fail(attempt, str(error), its_own=True)
-        except (BlobError, NotShared, OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - the edge that owns it: else it never ends
             self._fail(attempt, f"its inputs cannot be had: {error}", its_own=False)
         else:
             one.run, one.preparing = ready, None
@@ -160,7 +159,7 @@ class Filing:
             ended = msgspec.structs.replace(ended, state="cancelled", value=b"", error="cancelled")
         except BadTree as error:
             ended = msgspec.structs.replace(ended, state="failed", value=b"", error=str(error))
-        except (BlobError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - likewise
             ended = msgspec.structs.replace(
                 ended,
                 state="failed",

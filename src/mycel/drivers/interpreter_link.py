@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mycel.core.identifiers import AttemptId
+from mycel.core.nesting import objection_to
 from mycel.core.resources import Pairs
 
 from .interface import Finished, FinishedState, Run, Text
@@ -38,9 +39,12 @@ from .interpreter_records import (
     WITHDRAW,
     WITHDRAWN,
     WRITTEN,
+    clock,
 )
 from .sandbox.holding import Hold, give
 
+START_SECONDS_MAX: Final = 10.0
+"""So long after a call became the first, it has begun, whatever the interpreter says."""
 FRAME_BYTES_MAX: Final = 96 << 20
 """A value and both outputs at their limits, and some more."""
 
@@ -102,7 +106,8 @@ class InterpreterLink:
         self.stopped_as: dict[int, FinishedState] = {}
         """Attempts that we have asked to be killed with the interpreter."""
         self.long_attempt = 0
-        """The last one that it has told to take long."""
+        """The last one that was told to take long."""
+        self.look_timer: asyncio.TimerHandle | None = None
         self.head_timer: asyncio.TimerHandle | None = None
         self.calls_count = 0
         self.idle_since = 0.0
@@ -113,8 +118,11 @@ class InterpreterLink:
         self._loop = asyncio.get_running_loop()
         self._socket, self._theirs = socket.socketpair()
         self._socket.setblocking(False)
+        self._opened_at = clock()
         self._memory = os.memfd_create("mycel-interpreter")
         os.ftruncate(self._memory, MEMORY_BYTES)
+        self._head_since = 0.0
+        """When the first of what it has became that, as far as we know."""
         self._received = bytearray()
         self._unsent = bytearray()
         self._writing = False
@@ -129,6 +137,8 @@ class InterpreterLink:
 
     def run(self, runs: list[Run]) -> None:
         self.calls_count += len(runs)
+        if not self.outstanding:
+            self._head_since = clock()
         for (function, job_id), alike in itertools.groupby(
             runs, lambda run: (run.work.function, run.job_id)
         ):
@@ -174,14 +184,44 @@ class InterpreterLink:
         if len(data) < RESULTS_OFFSET:
             return Memory(True, 0, 0.0, b"")
         ready, unsent_bytes, running, since = MEMORY.unpack_from(data)
+        since = self._believed(since)
         return Memory(
             bool(ready), running, since, data[RESULTS_OFFSET : RESULTS_OFFSET + unsent_bytes]
         )
+
+    def _believed(self, moment: float) -> float:
+        """A time that it names, if it can be: user code may have named it, and costs, limits and
+        what clients see are reckoned with it."""
+        now = clock()
+        return moment if self._opened_at <= moment <= now else now
 
     def running(self) -> list[AttemptId]:
         """The attempt that runs now, if one does."""
         attempt = self.read_memory().running
         return [AttemptId(attempt)] if attempt in self.outstanding else []
+
+    def under_way(self) -> tuple[Run, float] | None:
+        """What runs, and since when. What it says of that counts within limits only: a call that
+        had it say nothing, or something else, would never be too late, nor be killed."""
+        memory = self.read_memory()
+        latest = self._head_since + START_SECONDS_MAX
+        run = self.outstanding.get(memory.running)
+        if run is not None:
+            return run, min(memory.running_since, latest)
+        if self.outstanding and clock() >= latest:
+            return next(iter(self.outstanding.values())), latest
+        return None
+
+    def unheard(self, before: float) -> list[tuple[AttemptId, float]]:
+        """What has run since then, or longer, and was not told: it holds the interpreter lock."""
+        memory = self.read_memory()
+        attempt = memory.running
+        if attempt not in self.outstanding or attempt == self.long_attempt:
+            return []
+        if memory.running_since > before:
+            return []
+        self.long_attempt = attempt
+        return [(AttemptId(attempt), memory.running_since)]
 
     def last_words(self) -> News:
         """After its death: all that it had sent or was about to send."""
@@ -204,8 +244,9 @@ class InterpreterLink:
         return news
 
     def close(self) -> None:
-        if self.head_timer is not None:
-            self.head_timer.cancel()
+        for timer in (self.head_timer, self.look_timer):
+            if timer is not None:
+                timer.cancel()
         self._loop.remove_reader(self._socket)
         if self._writing:
             self._loop.remove_writer(self._socket)
@@ -253,6 +294,8 @@ class InterpreterLink:
             self._on_broken(self)
             return
         if any(news):
+            if news.finished or news.returned or news.withdrawn:
+                self._head_since = clock()
             self._on_news(self, news)
 
     def _news(self) -> News:
@@ -281,9 +324,9 @@ class InterpreterLink:
             news.finished.extend(self._results(payload))
         elif kind == STARTED:
             attempt, since = STARTED_AT.unpack(payload)
-            if attempt in self.outstanding:
+            if attempt in self.outstanding and attempt != self.long_attempt:
                 self.long_attempt = attempt
-                news.started.append((AttemptId(attempt), since))
+                news.started.append((AttemptId(attempt), self._believed(since)))
         elif kind == DOOMED:
             news.doomed.append(AttemptId(struct.unpack("<Q", payload)[0]))
         elif kind == WRITTEN:
@@ -300,6 +343,7 @@ class InterpreterLink:
 
     def _results(self, payload: bytes) -> Iterator[Finished]:
         position = 0
+        opened_at, now = self._opened_at, clock()
         while position < len(payload):
             (
                 attempt,
@@ -327,6 +371,12 @@ class InterpreterLink:
                 stderr = payload[stdout_end:position]
             if position > len(payload):
                 raise BrokenInterpreter
+            if not opened_at <= started_at <= ended_at <= now:  # see `_believed`
+                started_at = ended_at = now
+            told = error.decode("utf-8", "replace")
+            unreadable = objection_to(value) if value else ""
+            if unreadable:
+                failed, value, told = 1, b"", unreadable
             # What has been told already, or never was its to do, is not told.
             if self._let_go(attempt) is not None:
                 yield Finished(
@@ -334,7 +384,7 @@ class InterpreterLink:
                     "failed" if failed else "succeeded",
                     value,
                     None if exit_code == NO_EXIT_CODE else exit_code,
-                    error.decode("utf-8", "replace"),
+                    told,
                     False,
                     stdout,
                     stderr,

@@ -16,14 +16,13 @@ from mycel.core.identifiers import LaneId
 from .coroutines import CoroutineDriver
 from .http_stream import Endpoint, EndpointFault, Response, request
 from .interface import VALUE_BYTES_MAX, DriverListener, Finished, Run
-from .model_calls import BadAnswer, BadInput, Call, Kind, call_of, refusal_of, value_of
+from .model_calls import BadAnswer, BadInput, Call, Kind, call_of, check_event, refusal_of, value_of
 from .model_files import names_a_file, with_content
 
 STREAM_BYTES_MAX: Final = 16 << 20
 """Of one task's stream, all together."""
 _DATA: Final = b"data:"
 _DONE: Final = b"[DONE]"
-_ERROR: Final = b'{"error"'
 
 
 class ModelSource:
@@ -108,8 +107,9 @@ class ModelDriver(CoroutineDriver):
             data = line.removeprefix(_DATA).strip()
             if data == _DONE:
                 return msgspec.json.encode({"json": {"streamed": count}})
-            if data.startswith(_ERROR):
-                raise EndpointFault(f"the model server failed: {data.decode(errors='replace')}")
+            if not data:
+                continue
+            check_event(data)
             count += 1
             size += len(data)
             if size > STREAM_BYTES_MAX:

@@ -27,6 +27,10 @@ ROUTES: Final[dict[str, str]] = {
     "custom": "invoke",
 }
 OPENAI: Final = "openai"
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""The second where a text is not UTF-8, the third where it nests without end."""
+PASSED_ON: Final = (ROUTES["chat"], ROUTES["completion"], ROUTES["embedding"])
+"""A route becomes part of a request to the owner's server: there are no others."""
 
 
 class BadInput(Exception):
@@ -53,19 +57,32 @@ def call_of(kind: Kind, model: str, given: bytes, parameters: bytes) -> Call:
     fields: dict[str, Any] = _object(given, "input")
     more: dict[str, Any] = _object(parameters, "parameters") if parameters else {}
     if OPENAI in fields:
-        form = fields[OPENAI]
-        return Call(str(form["route"]), {**form["body"], "model": model}, raw=True)
+        return _call_as_it_came(model, fields[OPENAI])
+    # Whatever else is asked of it, it is the model that the task names, and answers as a whole.
+    more.pop("stream", None)
+    more["model"] = model
     if kind == "chat":
         messages = fields.get("messages") or [{"role": "user", "content": _text(fields)}]
-        return Call(ROUTES[kind], {"model": model, "messages": messages, **more})
+        return Call(ROUTES[kind], {**more, "messages": messages})
     if kind in ("completion", "image"):
-        return Call(ROUTES[kind], {"model": model, "prompt": _text(fields), **more})
+        return Call(ROUTES[kind], {**more, "prompt": _text(fields)})
     given_input = fields["json"] if "json" in fields else _text(fields)
-    return Call(ROUTES[kind], {"model": model, "input": given_input, **more})
+    return Call(ROUTES[kind], {**more, "input": given_input})
+
+
+def _call_as_it_came(model: str, form: Any) -> Call:
+    """From the scheduler's own routes, but any input of a job may look like it."""
+    route, body = (form.get("route"), form.get("body")) if isinstance(form, dict) else (None, None)
+    if route not in PASSED_ON or not isinstance(body, dict):
+        raise BadInput("the input is neither text, messages, JSON nor a file")
+    return Call(route, {**body, "model": model}, raw=True)
 
 
 def _object(data: bytes, what: str) -> dict[str, Any]:
-    found = msgspec.json.decode(data)
+    try:
+        found = msgspec.json.decode(data)
+    except UNREADABLE as error:
+        raise BadInput(f"{what} cannot be read: {error}") from None
     if isinstance(found, str):
         return {"text": found}
     if not isinstance(found, dict):
@@ -84,17 +101,37 @@ def value_of(kind: Kind, call: Call, answer: bytes) -> bytes:
     """The task's result, as JSON."""
     try:
         document = msgspec.json.decode(answer)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise BadAnswer(f"the model server's answer is no JSON: {error}") from None
-    if call.raw:
-        return msgspec.json.encode({"json": document})
     try:
-        result = _result(kind, document)
+        result = _passed_on(call.route, document) if call.raw else _result(kind, document)
     except (KeyError, IndexError, TypeError) as error:
         raise BadAnswer(
-            f"the model server's answer has not the form of {ROUTES[kind]}: {error!r}"
+            f"the model server's answer has not the form of {call.route}: {error!r}"
         ) from None
     return msgspec.json.encode(result)
+
+
+def _passed_on(route: str, document: Any) -> dict[str, Any]:
+    """As it is, if it has what clients look into without another look."""
+    content = document["data" if route == ROUTES["embedding"] else "choices"]
+    if not isinstance(content, list):
+        raise TypeError("what it has to say is no list")
+    return {"json": document}
+
+
+class _Event(msgspec.Struct):
+    error: msgspec.Raw = msgspec.Raw()
+
+
+def check_event(data: bytes) -> None:
+    """One of a stream: clients trust that it is an object."""
+    try:
+        error = bytes(msgspec.json.decode(data, type=_Event).error)
+    except UNREADABLE as problem:
+        raise BadAnswer(f"the model server streamed what is no event: {problem}") from None
+    if error not in (b"", b"null"):
+        raise BadAnswer(f"the model server failed: {data[:500].decode(errors='replace')}")
 
 
 def _result(kind: Kind, document: Any) -> dict[str, Any]:
@@ -119,6 +156,6 @@ def refusal_of(status: int, answer: bytes) -> str:
         document = msgspec.json.decode(answer)
         error = document.get("error", document)
         text = error.get("message") if isinstance(error, dict) else str(error)
-    except (msgspec.DecodeError, AttributeError):
+    except (*UNREADABLE, AttributeError):
         text = answer[:200].decode(errors="replace")
     return f"the model server answered {status}: {str(text)[:500]}"

@@ -38,6 +38,15 @@ GATHER_SECONDS: Final = 0.002
 HEAD_BYTES_MAX: Final = 64 << 10
 BODY_BYTES_MAX: Final = 64 << 20
 
+KIND_OF: Final = {
+    "chat/completions": "chat",
+    "completions": "completion",
+    "embeddings": "embedding",
+    "images/generations": "image",
+    "invoke": "custom",
+}
+"""By route."""
+
 Request = dict[str, Any]
 _END: Final = object()
 
@@ -74,6 +83,15 @@ class Asked:
 class ModelRaised(Exception):
     def __init__(self, cause: BaseException) -> None:
         super().__init__(f"the model raised {type(cause).__name__}: {cause}")
+
+
+class NotEncoded(Exception):
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(f"the model's output cannot be encoded: {cause}")
+
+
+class NotAsked(Exception):
+    """The model was not asked: the request is none that it could answer."""
 
 
 class Calls:
@@ -118,7 +136,8 @@ class Calls:
                         asked.tell(plain(piece))
                 if not any(asked.wanted for asked in together):
                     return
-        except Exception as error:  # noqa: BLE001 - the edge that owns the call: told to its callers
+        except BaseException as error:  # noqa: BLE001 - the edge that owns the call: told to its
+            # callers. An exit too, which would end this thread alone, and all answers with it.
             if len(together) > 1 and not told:
                 for asked in together:
                     self._call([asked])
@@ -184,20 +203,28 @@ class Server:
         try:
             given = json.loads(body)
             act = {
-                "chat/completions": self._text,
-                "completions": self._text,
-                "embeddings": self._embeddings,
-                "images/generations": self._image,
-                "invoke": self._invoke,
-            }.get(route)
-            if act is None or not isinstance(given, dict):
-                raise ModelRaised(LookupError(f"no such route: {path}"))
+                "chat": self._text,
+                "completion": self._text,
+                "embedding": self._embeddings,
+                "image": self._image,
+                "custom": self._invoke,
+            }[self._kind_asked(route)]
+            if not isinstance(given, dict):
+                raise NotAsked("a request is an object")
             await act(writer, given)
-        except ModelRaised as error:
+        except (ModelRaised, NotAsked) as error:
             _error(writer, str(error))
         except (TypeError, ValueError) as error:
-            _error(writer, f"the model's output cannot be encoded: {error}")
+            _error(writer, str(NotEncoded(error)))
         await writer.drain()
+
+    def _kind_asked(self, route: str) -> str:
+        asked = KIND_OF.get(route)
+        if asked is None:
+            raise NotAsked(f"there is no route {route!r}")
+        if self._kind not in ("custom", asked):  # whose kind is its own takes anything
+            raise NotAsked(f"{self._name!r} is a model of kind {self._kind}, not {asked}")
+        return asked
 
     def _ask(self, given: Request, **more: Any) -> Asked:
         return self._calls.ask({**_without(given, "model", "stream", "input"), **more})
@@ -214,7 +241,7 @@ class Server:
             await _stream(writer, asked, alike, chat)
             return
         output = await asked.whole()
-        text = output["text"] if isinstance(output, dict) else output
+        text = _text_of(output)
         said: Request = {"message": {"role": "assistant", "content": text}} if chat else {}
         said = said or {"text": text}
         kind = "chat.completion" if chat else "text_completion"
@@ -249,29 +276,36 @@ async def _stream(writer: asyncio.StreamWriter, asked: Asked, alike: Request, ch
     begun = False
 
     def event(said: Request, reason: str | None) -> None:
+        nonlocal begun
         choice = {"index": 0, "finish_reason": reason, **said}
-        _event(writer, json.dumps({**alike, "object": kind, "choices": [choice]}))
+        data = _encoded({**alike, "object": kind, "choices": [choice]})
+        if not begun:
+            begun = True
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
+            writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
+        _event(writer, data)
 
     try:
         async for piece in asked.stream():
-            if not begun:
-                begun = True
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
-                writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
-            text = piece["text"] if isinstance(piece, dict) else piece
+            text = _text_of(piece)
             event({"delta": {"content": text}} if chat else {"text": text}, None)
             await writer.drain()
-    except ModelRaised as error:
+    except (ModelRaised, TypeError, ValueError) as error:
         if not begun:
             raise
-        _event(writer, json.dumps({"error": {"message": str(error), "type": "model_error"}}))
+        told = error if isinstance(error, ModelRaised) else NotEncoded(error)
+        _event(writer, _encoded({"error": {"message": str(told), "type": "model_error"}}))
     else:
-        if not begun:
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
-            writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
         event({"delta": {}} if chat else {"text": ""}, "stop")
         _event(writer, "[DONE]")
     writer.write(b"0\r\n\r\n")
+
+
+def _text_of(output: Any) -> str:
+    text = output.get("text") if isinstance(output, dict) else output
+    if not isinstance(text, str):
+        raise TypeError(f"it is a text, or an object with one, not {type(text).__name__}")
+    return text
 
 
 def _event(writer: asyncio.StreamWriter, data: str) -> None:
@@ -280,9 +314,14 @@ def _event(writer: asyncio.StreamWriter, data: str) -> None:
 
 
 def _whole(writer: asyncio.StreamWriter, status: int, document: Any) -> None:
-    data = json.dumps(document).encode()
+    data = _encoded(document).encode()
     head = f"HTTP/1.1 {status} -\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
     writer.write(head.encode() + b"\r\n\r\n" + data)
+
+
+def _encoded(document: Any) -> str:
+    """JSON in the strict sense, which has no infinities and nothing that is not a number."""
+    return json.dumps(document, allow_nan=False)
 
 
 def _error(writer: asyncio.StreamWriter, message: str) -> None:

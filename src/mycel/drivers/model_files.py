@@ -21,7 +21,7 @@ import msgspec
 
 from mycel.core.files import MODEL_INPUT_PATH, is_below, is_digest
 
-from .model_calls import BadInput, Kind
+from .model_calls import UNREADABLE, BadInput, Kind
 
 BLOB_KEY: Final = "blob"
 INPUT_BYTES_MAX: Final = 64 << 20
@@ -63,7 +63,7 @@ def _as_input(kind: Kind, content: bytes, media_type: str) -> dict[str, Any]:
     if media_type == "application/json":
         try:
             document = msgspec.json.decode(content)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadInput(f"the input is no JSON: {error}") from None
         is_conversation = kind == "chat" and isinstance(document, list)
         return {"messages" if is_conversation else "json": document}

@@ -178,8 +178,12 @@ class ModelProgram:
 
 
 def _why(ended: InterpreterEnded) -> str:
-    """How it ended, with the last that it said."""
-    lines = ended.output.decode(errors="replace").strip().splitlines()[-_LAST_LINES:]
-    said = " | ".join(line.strip() for line in lines)
-    how = describe_exit(ended.exit_code)
-    return f"its process ended, {how}: {said}" if said else f"its process ended, {how}"
+    """How it ended, with the last that it said: that first, since a traceback ends with its
+    reason, and lists cut long texts."""
+    lines = [line.strip() for line in ended.output.decode(errors="replace").splitlines()]
+    said = [line for line in lines if line.strip("^~ ")][-_LAST_LINES:]
+    how = f"its process ended, {describe_exit(ended.exit_code)}"
+    if not said:
+        return how
+    before = f" (before that: {' | '.join(said[:-1])})" if said[1:] else ""
+    return f"{how}: {said[-1]}{before}"

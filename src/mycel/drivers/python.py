@@ -9,7 +9,8 @@ lane is closed, and is replaced after many calls, after a crash, and after a kil
       └── taken for the same user, environment and hold ──▲
 
 Time-outs are watched here and not in the interpreter, where a call can hold the interpreter
-lock: the memory that each shares with us says what runs, and since when. Only giving back
+lock: the memory that each shares with us says what runs, and since when. By it a call that does
+not let its interpreter say so itself is told to have started, too. Only giving back
 what waits needs the interpreter, so behind a call that never lets go of that lock nothing is
 given back until it ends or is killed.
 """
@@ -39,6 +40,10 @@ from .leftovers import kill_abandoned, remove_leftovers
 
 ANSWER_SECONDS: Final = 0.25
 """Who has not agreed to be killed after this long holds the interpreter lock."""
+
+
+UNHEARD_SECONDS: Final = 0.25
+"""So long a call runs before we look for ourselves whether it does."""
 
 
 class _Lane:
@@ -186,6 +191,7 @@ class PythonDriver:
             link.run(runs)
             if was_idle:
                 self._watch_head(link)
+                self._look_soon(link)
         elif state.closed and (state.link is None or not state.link.outstanding):
             del self._lanes[lane]
             if state.link is not None:
@@ -247,15 +253,15 @@ class PythonDriver:
 
     def _watch_head(self, link: InterpreterLink) -> None:
         """Sees to the time-out of what runs; asked whenever that may have changed."""
-        head = next(iter(link.outstanding.values()), None)
-        if head is None or not link.usable:
+        if not link.outstanding or not link.usable:
             return
+        under_way = link.under_way()
+        head = next(iter(link.outstanding.values())) if under_way is None else under_way[0]
         wait = self._holding.timeout(head.work.timeout_seconds)
         if wait is None:
             return
-        memory = link.read_memory()
-        if memory.running == head.attempt:
-            wait -= clock() - memory.running_since
+        if under_way is not None:
+            wait -= clock() - under_way[1]
         # Else it has not begun, as far as we know: its interpreter may still be starting.
         due = self._loop.time() + max(wait, 0.001)
         if link.head_timer is not None:
@@ -267,13 +273,28 @@ class PythonDriver:
 
     def _check_running(self, link: InterpreterLink) -> None:
         link.head_timer = None
-        memory = link.read_memory()
-        run = link.outstanding.get(memory.running)
-        timeout = self._holding.timeout(run.work.timeout_seconds) if run is not None else None
-        if run is not None and timeout is not None and clock() - memory.running_since >= timeout:
-            self._stop(link, run.attempt, "timed_out")
-        else:
-            self._watch_head(link)
+        under_way = link.under_way()
+        if under_way is not None:
+            run, since = under_way
+            timeout = self._holding.timeout(run.work.timeout_seconds)
+            if timeout is not None and clock() - since >= timeout:
+                self._stop(link, run.attempt, "timed_out")
+                return
+        self._watch_head(link)
+
+    def _look_soon(self, link: InterpreterLink) -> None:
+        """One timer each, as long as it has something to do."""
+        if link.look_timer is None:
+            link.look_timer = self._loop.call_later(UNHEARD_SECONDS, self._look, link)
+
+    def _look(self, link: InterpreterLink) -> None:
+        link.look_timer = None
+        if not link.outstanding:
+            return
+        self._look_soon(link)
+        unheard = link.unheard(clock() - UNHEARD_SECONDS)
+        if unheard:
+            self._told(link, News(unheard, [], [], [], [], []))
 
     def _stop(self, link: InterpreterLink, attempt: AttemptId, state: FinishedState) -> None:
         if attempt not in link.stopped_as:
@@ -282,7 +303,8 @@ class PythonDriver:
 
     def _insist(self, link: InterpreterLink, attempt: AttemptId) -> None:
         if attempt in link.outstanding and link.usable:
-            if link.read_memory().running == attempt:
+            under_way = link.under_way()
+            if under_way is not None and under_way[0].attempt == attempt:
                 self._pool.discard(link)
             else:
                 self._loop.call_later(ANSWER_SECONDS, self._insist, link, attempt)
@@ -319,7 +341,9 @@ class PythonDriver:
             return
         news = link.last_words()
         memory = link.read_memory()
-        head = link.outstanding.pop(memory.running, None)
+        # Who was to be killed with it is not saved by what it says.
+        stopped = [one for one in link.stopped_as if one in link.outstanding and not link.usable]
+        head = link.outstanding.pop(stopped[0] if stopped else memory.running, None)
         # A task may have made it forget what ran: without anybody to blame, it would be
         # returned and sent again for ever. So the first one is, as the likeliest.
         if head is None and (not memory.ready or (link.usable and not self._closing)):

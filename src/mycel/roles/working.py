@@ -209,7 +209,7 @@ class WorkerNode(Member):
         return "" if known is None else known.heard_by
 
     def summoned(self, peer: PeerId) -> None:
-        if "scheduler" in self._connected.get(peer, ()):
+        if "scheduler" in self.roles_of(peer):
             known = self._known.setdefault(peer, Known(()))
             known.resting_until = 0.0
             known.has_called = True
@@ -239,7 +239,10 @@ class WorkerNode(Member):
         if not self._ways.gossip and not known.has_called:
             return  # it finds us, if it looks for one like us
         if peer in self._connected:
-            self._links.open(self.swarm, peer)
+            if self.is_partner(peer):
+                self._links.open(self.swarm, peer)
+            else:
+                del self._known[peer]  # it said so, and its token does not
             return
         if known.addresses and not self.dial_all(peer, known.addresses):
             del self._known[peer]  # until somebody says where it really is
@@ -289,7 +292,7 @@ class WorkerNode(Member):
         if address.startswith("/p2p/"):
             self._blobs_unreachable(address, error)
         peer = self._dialled(address, failure) or peer_in(address)
-        self._joining.dial_failed(address)
+        self._joining.dial_failed(address, failure)
         known = self._known.get(peer) if peer is not None else None
         if peer is None or known is None:
             return

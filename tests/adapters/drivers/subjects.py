@@ -42,6 +42,30 @@ def leave(code): sys.exit(code)
 def vanish(code): os._exit(code)
 def a_set(): return {1, 2}
 def not_a_number(): return float("nan")
+def deny(attempt, note):
+    # has the interpreter say that something else has just begun
+    import gc, struct
+    [one] = [one for one in gc.get_objects() if type(one).__name__ == "Interpreter"]
+    one._running = attempt
+    pathlib.Path(note).touch()
+    while True:
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        one._memory[8:24] = struct.pack("<Qd", attempt, now)
+        time.sleep(0.01)
+def set_clock(moment):
+    import __main__
+    __main__.clock = lambda: float(moment)
+    return 1
+def clutch(count): return sum(range(count))  # lets nothing else run in its process
+def nested(depth):
+    value = 1
+    for _ in range(depth): value = [value]
+    return value
+def forge(result):
+    # has the interpreter send this as a result, as user code can
+    module = next(one for name, one in sys.modules.items() if name.endswith(".interpreter_json"))
+    module.Json.encode = lambda self, value: result.encode("latin-1")
+    return 1
 def big(size): return "x" * size
 def where(): return [os.getcwd(), os.environ["MYCEL_WORKDIR"], sorted(os.listdir())]
 def litter():

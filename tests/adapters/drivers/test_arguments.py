@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from mycel.drivers.arguments import BadArguments, fill_command
+from mycel.core.work import Work
+from mycel.drivers.arguments import BadArguments, fill_command, fill_environment
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,12 @@ def test_arguments_fill_the_command(
 def test_arguments_of_another_kind_are_the_tasks_fault(arguments: bytes) -> None:
     with pytest.raises(BadArguments):
         fill_command(("echo",), arguments)
+
+
+def test_a_long_value_is_not_repeated_without_end() -> None:
+    given = json.dumps({"a": "x" * 100_000}).encode()
+    with pytest.raises(BadArguments, match="million characters"):
+        fill_command(("echo", *("${a}",) * 1000), given)
+    work = Work("process", command=("true",), env=(("A", "${a}" * 1000),))
+    with pytest.raises(BadArguments, match="million characters"):
+        fill_environment(work, given)

@@ -118,11 +118,17 @@ def test_what_the_engine_can_complain_of(engine: Engine, tmp_path: Path) -> None
         assert (
             "the image 'localhost/no-such-image:1' is not here and cannot be fetched" in end.error
         )
-        end = await stage.result_of(stage.run(("true",), image="--privileged"))
-        assert (end.state, end.driver_fault) == ("failed", False)
-        assert "'--privileged' is no name of an image" in end.error
+        for name in ("--privileged", "docker-archive:/srv/image.tar"):
+            end = await stage.result_of(stage.run(("true",), image=name))
+            assert (end.state, end.driver_fault) == ("failed", False)
+            assert f"{name!r} is no name of an image" in end.error
         broken = stage.run(("true",), image=IMAGE, env=(("A", "two\nlines"),))
         assert "line break" in (await stage.result_of(broken)).error
+        for name in ("*\nA", "HOME\nA", "#A", " A"):
+            odd = stage.run(("env",), image=IMAGE, env=((name, "value"),))
+            end = await stage.result_of(odd)
+            assert (end.state, end.driver_fault, end.stdout) == ("failed", False, b"")
+            assert "is no variable" in end.error
         assert (await stage.result_of(stage.quick())).state == "succeeded"
 
     keep(scenario, Containers(engine), tmp_path)
@@ -188,6 +194,8 @@ def test_only_what_the_owner_allows_is_mounted(engine: Engine, tmp_path: Path) -
             assert "allow_mounts" in end.error
         end = await mounting(f"{shared}/nothing:/data", "true")
         assert "no such path" in end.error
+        end = await mounting(f"{shared}/deep:/data:U", "true")
+        assert "is no mount" in end.error
 
     keep(scenario, subject, tmp_path)
 

@@ -15,6 +15,7 @@ from mycel.core.work import Environment, Run, Work
 from mycel.drivers import DriverContext
 from mycel.drivers.conformance import PROMISES, Promise, Stage, Subject, keep, named
 from mycel.drivers.conformance_stage import OTHER_LANE, is_gone
+from mycel.drivers.environment_files import check_text
 from mycel.drivers.environments import (
     NO_UV,
     Environments,
@@ -48,6 +49,7 @@ class Within(Subject):
         script = self.folder / "uv"
         script.write_text(
             f"#!/bin/sh\necho $$ $1 >> {self.folder}/calls\n"
+            f"test -d {self.folder}/wheels && export UV_FIND_LINKS={self.folder}/wheels\n"
             f"while test -e {self.folder}/hold; do sleep 0.02; done\n"
             f'exec {UV} "$@"\n'
         )
@@ -108,7 +110,7 @@ def test_functions_and_processes_find_the_packages_of_their_environment(tmp_path
     wheels = tmp_path / "wheels"
     make_wheel(wheels, "tiny", "1.0", "def version(): return VERSION\n")
     make_wheel(wheels, "tiny", "2.0", "def version(): return VERSION\n")
-    old, new = (requirements(wheels, f"tiny=={one}") for one in ("1.0", "2.0"))
+    old, new = (requirements(f"tiny=={one}") for one in ("1.0", "2.0"))
 
     async def functions(stage: Stage) -> None:
         for text, version in ((old, b'"1.0"'), (new, b'"2.0"'), (old, b'"1.0"')):
@@ -192,7 +194,7 @@ def test_close_ends_a_build_and_the_next_start_removes_what_is_half_built(tmp_pa
 def test_a_build_that_fails_is_the_tasks_fault_and_not_tried_at_once_again(tmp_path: Path) -> None:
     wheels = tmp_path / "wheels"
     wheels.mkdir()
-    subject = Within("python", tmp_path, requirements(wheels, "no-such-package==3"))
+    subject = Within("python", tmp_path, requirements("no-such-package==3"))
 
     async def scenario(stage: Stage) -> None:
         end = await stage.result_of(stage.quick())
@@ -217,6 +219,20 @@ def test_a_build_that_fails_is_the_tasks_fault_and_not_tried_at_once_again(tmp_p
         ("-e .", "names another file"),
         ("/etc/passwd", "a path on the worker's machine"),
         ("tiny @ ./tiny", "a path on the worker's machine"),
+        ("tiny@file:///srv/tiny-1.0-py3-none-any.whl", "a path on the worker's machine"),
+        ("file:tiny", "a path on the worker's machine"),
+        ("a/../../srv/tiny-1.0-py3-none-any.whl  # a comment", "a path on the worker's machine"),
+        ("tiny-1.0-py3-none-any.whl ; python_version > '3'", "a path on the worker's machine"),
+        ("git+file:///srv/tiny", "a path on the worker's machine"),
+        ("tiny @ git+ssh://git@example.org/tiny.git", "a path on the worker's machine"),
+        ("--find-links /srv\ntiny", "a path on the worker's machine"),
+        ("-f/srv\ntiny", "a path on the worker's machine"),
+        ("--index-url=file:///srv\ntiny", "a path on the worker's machine"),
+        ("--extra-index-url \\\n /srv\ntiny", "a path on the worker's machine"),
+        ("-rother.txt", "names another file"),
+        ('lock-version = "1.0"\n[[packages]]\ndirectory = {path = "/srv"}', "a path on"),
+        ('lock-version = "1.0"\n[[packages.wheels]]\nurl = "file:///srv/a.whl"', "a path on"),
+        ('lock-version = "1.0"\n[[packages', "cannot be read"),
         ("tiny==${HOME}", "variables"),
         ("version = 1\nrevision = 2\n\n[[package]]\nname = 'a'\n", "uv export"),
         ("a" * ((1 << 20) + 1), "at most 1 MiB"),
@@ -234,13 +250,34 @@ def test_a_text_that_no_worker_should_build(text: str, complaint: str, tmp_path:
     keep(scenario, subject, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "numpy==2.3.1\n  # a comment, with /a/path\nscipy>=1 ; python_version > '3.10'",
+        "six==1.16.0 \\\n    --hash=sha256:" + "0" * 64 + "\n    # via -r requirements.in",
+        "tiny[extra] @ https://example.org/tiny-1.0-py3-none-any.whl",
+        "https://me@example.org/tiny-1.0-py3-none-any.whl",
+        "tiny @ git+https://example.org/tiny.git@v1",
+        "-i https://example.org/simple\n--extra-index-url https://example.org/more\n--pre\ntiny",
+        "--find-links=https://example.org/wheels\n--no-index\n--only-binary :all:\ntiny",
+        (
+            'lock-version = "1.0"\n[[packages]]\nname = "a"\nindex = "https://pypi.org/simple"\n'
+            'wheels = [{ url = "https://example.org/a.whl", hashes = {} }]\n'
+        ),
+    ],
+)
+def test_what_tools_write_is_taken(text: str) -> None:
+    check_text(text)
+
+
 def test_only_wheels_are_installed_unless_the_owner_allows_more(tmp_path: Path) -> None:
-    source = tmp_path / "sources" / "odd-1.0"
+    source = tmp_path / "wheels" / "odd-1.0"
     source.mkdir(parents=True)
     (source / "setup.py").write_text(f"open('{tmp_path}/ran', 'w')\n")
     (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
     shutil.make_archive(str(source), "gztar", source.parent, source.name)
-    subject = Within("process", tmp_path, requirements(source.parent, "odd"))
+    subject = Within("process", tmp_path, requirements("odd"))
 
     async def scenario(stage: Stage) -> None:
         end = await stage.result_of(stage.quick())

@@ -141,7 +141,12 @@ def test_a_task_is_killed_while_its_outputs_are_collected(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("error", "is_workers"),
-    [(NoRoom("full"), True), (BadTree("a link"), False), (NotShared("no"), True)],
+    [
+        (NoRoom("full"), True),
+        (BadTree("a link"), False),
+        (NotShared("no"), True),
+        (RecursionError("nobody thought of it"), True),
+    ],
 )
 def test_whose_fault_it_is_that_files_cannot_be_had(
     tmp_path: Path, error: Exception, is_workers: bool

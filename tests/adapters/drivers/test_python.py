@@ -11,6 +11,7 @@ import pytest
 from mycel.drivers.conformance import Stage
 from mycel.drivers.conformance_stage import JOB, LANE
 from mycel.drivers.interpreter_output import HeadAndTail
+from mycel.drivers.interpreter_records import clock
 
 from .conftest import Play
 from .subjects import deed
@@ -42,6 +43,66 @@ def test_an_exception_is_told_with_its_traceback(play: Play) -> None:
         assert wrong.error.startswith("TypeError: value() missing 1 required")
         endless = await stage.result_of(deed(stage, "boom", "x" * 100_000))
         assert len(endless.error) < 40_000
+
+    play("python", scenario)
+
+
+def test_a_call_that_holds_the_interpreter_lock_is_told_to_have_started(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        run = deed(stage, "clutch", 1 << 40)
+        stage.submit(run)
+        await stage.until(lambda: run.attempt in stage.recorder.starts)
+        stage.driver.kill([run.attempt])
+        await stage.all_ended()
+        end = stage.recorder.ends[run.attempt]
+        assert (end.state, end.started_at) == ("cancelled", stage.recorder.starts[run.attempt])
+
+    play("python", scenario)
+
+
+@pytest.mark.parametrize("moment", ["nan", "inf", "-inf", "1e300", "-5"])
+def test_times_are_told_within_reason_whatever_a_task_makes_of_its_clock(
+    play: Play, moment: str
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        before = clock()
+        for _ in range(2):
+            end = await stage.result_of(deed(stage, "set_clock", moment))
+            assert before <= end.started_at <= end.ended_at <= clock()
+
+    play("python", scenario)
+
+
+@pytest.mark.parametrize("attempt", [0, 12345])
+def test_a_call_that_denies_that_it_runs_is_stopped_all_the_same(
+    play: Play, attempt: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mycel.drivers.interpreter_link.START_SECONDS_MAX", 0.3)
+
+    async def scenario(stage: Stage) -> None:
+        note = stage.folder / "note"
+        late = deed(stage, "deny", attempt, str(note), timeout=0.2)
+        assert (await stage.result_of(late)).state == "timed_out"
+        note.unlink()
+        unwanted = deed(stage, "deny", attempt, str(note))
+        stage.submit(unwanted)
+        await stage.until(note.exists)
+        stage.driver.kill([unwanted.attempt])
+        assert (await stage.end_of(unwanted)).state == "cancelled"
+
+    play("python", scenario)
+
+
+def test_a_result_is_json_of_some_depth_whoever_encoded_it(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        assert (await stage.result_of(deed(stage, "nested", 100))).state == "succeeded"
+        end = await stage.result_of(deed(stage, "nested", 101))
+        assert (end.state, end.value, end.driver_fault) == ("failed", b"", False)
+        assert end.error.startswith("the result is nested more than 100 levels deep")
+        for forged in ("{what", "[" * 20_000, '"\xff"', "1 2"):
+            end = await stage.result_of(deed(stage, "forge", forged))
+            assert (end.state, end.value, end.driver_fault) == ("failed", b"", False)
+            assert end.error.startswith("the result is ")
 
     play("python", scenario)
 

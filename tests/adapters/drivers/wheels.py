@@ -27,5 +27,6 @@ def make_wheel(folder: Path, name: str, version: str, code: str) -> Path:
     return path
 
 
-def requirements(folder: Path, *lines: str) -> str:
-    return "\n".join(("--no-index", f"--find-links {folder}", *lines, ""))
+def requirements(*lines: str) -> str:
+    """The wheels are found by `UV_FIND_LINKS`: a text cannot name a folder of the worker's."""
+    return "\n".join(("--no-index", *lines, ""))

@@ -7,6 +7,7 @@ containers, have none.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -91,12 +92,17 @@ class Confine(msgspec.Struct, frozen=True, array_like=True, tag=20):
 
 
 def give(folder: str, owner: int) -> None:
-    """Makes a working folder, with the folders in it, the task's own; its files stay ours, so
-    that it cannot write to what may be linked elsewhere. Only for folders that no task has yet:
-    there are no links of anybody else's in it."""
+    """Makes a working folder, with all that is in it, the task's own; only what is linked
+    elsewhere stays ours, so that it cannot be written to. Only for folders that no task has
+    yet: there are no links of anybody else's in it."""
     if owner >= 0:
-        for path, _, _ in os.walk(folder):
-            os.chown(path, owner, os.getegid(), follow_symlinks=False)
+        group = os.getegid()
+        for path, _, names in os.walk(folder):
+            os.chown(path, owner, group, follow_symlinks=False)
+            for name in names:
+                file = os.lstat(f"{path}/{name}")
+                if stat.S_ISREG(file.st_mode) and file.st_nlink == 1:
+                    os.chown(f"{path}/{name}", owner, group, follow_symlinks=False)
         # Root enters it when it has no rights any more but those of its group.
         Path(folder).chmod(0o710)
 
