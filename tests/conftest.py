@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from typing import TYPE_CHECKING
 
 from hypothesis import settings
@@ -12,6 +14,10 @@ if TYPE_CHECKING:
 # A busy machine is no failure: what a test may cost is not judged by the clock.
 settings.register_profile("mycel", deadline=None)
 settings.load_profile("mycel")
+
+# What is started in the background of a shell ignores SIGINT, and so would all that tests start.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from mycel.api import Limits
+from mycel.api.bodies import RequirementsBody, TaskBody
+from mycel.api.conversion import specification
+from mycel.api.problems import Problem
 from mycel.core.errors import TooMany
 
 from .api_calls import AUTHORIZED, JOB, LIMIT, Answer, call
@@ -63,6 +66,10 @@ TASK_PROBLEMS: list[tuple[Any, str]] = [
     ({"command": ["true"], "requirements": {"cpu_cores": -1}}, "$.requirements.cpu_cores"),
     ({"command": ["true"], "requirements": {"min_memory": -1}}, "$.requirements.min_memory"),
     ({"command": ["true"], "requirements": {"min_memory": "lots"}}, "$.requirements.min_memory"),
+    (
+        {"command": ["true"], "requirements": {"software": {"cuda": ">=12 <13"}}},
+        "$.requirements.software",
+    ),
     ({"command": ["true"], "requirements": {"memory": 1}}, "$.requirements"),
     ({"command": ["true"], "requirements": {"gpus": {"count": 1.5}}}, "$.requirements.gpus.count"),
     ({"command": ["true"], "sandbox": "off"}, "$.sandbox"),
@@ -106,6 +113,25 @@ def test_a_wrong_job_is_refused(server: Served, body: Any) -> None:
     assert not server.backend.jobs_by_id
 
 
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        (TaskBody(python="m:f", env={"A": "x" * 200_000}), "$.env"),
+        (
+            TaskBody(
+                command=["true"],
+                requirements=RequirementsBody(labels={f"{n:0900}": "" for n in range(200)}),
+            ),
+            "$.requirements.labels",
+        ),
+    ],
+)
+def test_what_workers_are_asked_for_has_a_limit(body: TaskBody, path: str) -> None:
+    with pytest.raises(Problem, match="may take 128 KiB") as caught:
+        specification(body)
+    assert caught.value.path == path
+
+
 TASK = {"command": ["true"]}
 A, B = {"name": "a", "task": TASK}, {"name": "b", "task": TASK}
 HUNDRED = list(range(100))
@@ -123,9 +149,32 @@ DERIVATION_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"stages": [A], "task": TASK}, "tasks in them", ""),
     ({"stages": [A] * 101}, "at most 100", "stages"),
     (
+        {
+            "stages": [
+                {"name": "a", "task": TASK, "count": 2},
+                {"name": "b", "needs": ["a"], "task": {"command": ["echo", "${needs.a[2]}"]}},
+            ]
+        },
+        "stage 'a' has 2 tasks, from 0 on",
+        "stages[1]",
+    ),
+    (
         {"stages": [A, {**B, "task": {"command": ["echo", "${needs.a}"]}}]},
         "does not need 'a'",
         "stages[1]",
+    ),
+    (
+        {
+            "task": {"python": "m:f", "arguments": ["${a}" * 400]},
+            "matrix": {"a": ["", "x" * 50_000]},
+        },
+        "more than 8 million characters",
+        "",
+    ),
+    (
+        {"task": {"python": "m:f", "arguments": ["${input}" * 400]}, "inputs": ["x" * 50_000]},
+        "more than 8 million characters",
+        "",
     ),
     ({"task": TASK, "matrix": {}}, "needs a parameter", "matrix"),
     ({"task": TASK, "matrix": {"a": 3}}, "a list of values", "matrix.a"),
@@ -200,6 +249,26 @@ def test_what_cannot_be_derived_is_refused_with_the_place(
 def test_malformed_json_is_400(server: Served, body: bytes) -> None:
     answer = call(server, "POST", "/api/v1/tasks", body)
     assert (answer.status, answer.json["title"]) == (400, "Malformed request")
+
+
+@pytest.mark.parametrize("depth", [101, 600, 20_000])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/v1/tasks", b'{"python": "a:b", "arguments": %b}'),
+        ("/api/v1/tasks?wait=1", b'{"python": "a:b", "arguments": %b}'),
+        ("/api/v1/tasks", b'{"python": "a:b", "arguments": [{"$file": %b}]}'),
+        ("/api/v1/tasks", b'{"model": "m", "input": {"json": %b}}'),
+        ("/api/v1/jobs", b'{"task": {"python": "a:b"}, "arguments": [%b]}'),
+        ("/api/v1/jobs", b'{"task": {"python": "a:b"}, "matrix": {"x": [%b]}}'),
+        ("/v1/chat/completions", b'{"model": "m", "messages": %b}'),
+    ],
+)
+def test_what_is_nested_too_deeply_is_400(
+    server: Served, path: str, body: bytes, depth: int
+) -> None:
+    deep = b"[" * depth + b'"${x}"' + b"]" * depth
+    assert call(server, "POST", path, body % deep).status == 400
 
 
 def test_raw_parts_are_checked_for_their_encoding(server: Served) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ from mycel.client import (
     Unauthorized,
     WaitTimedOut,
 )
-from mycel.client.batches import BATCH_BYTES_MAX, batches
+from mycel.client.batches import BATCH_BYTES_MAX, batches, outline
 from mycel.core.derivation import BATCH_TASKS_MAX
 from mycel.core.errors import TooMany
 from mycel.core.events import Append, Submit
@@ -95,11 +96,64 @@ def test_a_big_job_goes_in_batches(server: Served, client: Client) -> None:
     assert (job.tasks.total, job.name, job.state) == (BATCH_TASKS_MAX + 1, "n", "succeeded")
 
 
+@pytest.mark.parametrize(
+    ("own", "cancelled"),
+    [
+        ({}, BATCH_TASKS_MAX),
+        ({"id": "0" * 26}, 0),  # the caller can go on with it
+    ],
+)
+def test_a_big_job_that_is_broken_off(client: Client, own: dict[str, str], cancelled: int) -> None:
+    body = {"task": {"python": "waits:here"}, "arguments": [[1]] * (BATCH_TASKS_MAX + 1), **own}
+    with pytest.raises(KeyboardInterrupt):
+        client.submit_job_in_parts(body, progress=_interrupt)
+    [job] = client.jobs()
+    assert job.tasks.cancelled == cancelled
+
+
+def _interrupt(sent: int) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_dry_run_takes_what_a_submission_takes() -> None:
+    many = [[number] for number in range(BATCH_TASKS_MAX + 5)]
+    task = {"python": "m:f"}
+    assert outline({"task": task, "arguments": many}) == {
+        "task": task,
+        "count": len(many),
+        "closed": True,
+    }
+    stages = [
+        {"name": "a", "task": task, "arguments": many},
+        {"name": "b", "task": {"command": ["b"]}, "inputs": ["x"] * len(many), "needs": ["a"]},
+        {"name": "c", "task": {"command": ["c"]}},
+    ]
+    outlined = outline({"stages": stages})
+    counts = {stage["name"]: stage["count"] for stage in outlined["stages"]}
+    assert counts == {"a": len(many), "b": len(many), "c": 1}
+    assert not any({"arguments", "inputs"} & stage.keys() for stage in outlined["stages"])
+    few: dict[str, Any] = {"task": task, "count": 3}
+    assert outline(few) == few
+
+
 def test_batches_stay_below_the_size_of_a_request() -> None:
     large = "x" * (BATCH_BYTES_MAX // 3)
     sizes = [len(batch) for batch in batches([large] * 7)]
     assert len(sizes) == 4
     assert max(sizes) < BATCH_BYTES_MAX + 10
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_a_number_that_json_does_not_have_is_refused(
+    number: float, server: Served, client: Client
+) -> None:
+    with pytest.raises(ValueError, match=r"\$\.arguments\[1\]\.rate is NaN or infinite"):
+        client.submit(python="m:f", arguments=[None, {"rate": number}])
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        list(client.map("m:f", [[1.5], [number]]))
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        client.submit_job({"command": ["a"], "requirements": {"cpu_cores": number}}, count=1)
+    assert not any(isinstance(event, Submit) for event in server.backend.asked)
 
 
 def test_waiting_has_an_end(server: Served, client: Client) -> None:

@@ -131,9 +131,9 @@ memory = "40GB"
 class TestPrecedence:
     def test_flags_beat_variables_beat_the_file(self, tmp_path: Path) -> None:
         path = tmp_path / "mycel.toml"
-        path.write_text("[scheduler]\ntask_timeout = 1\nlease_seconds = 1\nretention_days = 1\n")
+        path.write_text("[scheduler]\ntask_timeout = 1\nlease_seconds = 8\nretention_days = 1\n")
         environment = {
-            "MYCEL_SCHEDULER__LEASE_SECONDS": "2",
+            "MYCEL_SCHEDULER__LEASE_SECONDS": "9",
             "MYCEL_SCHEDULER__RETENTION_DAYS": "2",
         }
         configuration = load(
@@ -141,7 +141,7 @@ class TestPrecedence:
         )
         scheduler = configuration.scheduler
         assert scheduler.task_timeout == 1
-        assert scheduler.lease_seconds == 2
+        assert scheduler.lease_seconds == 9
         assert scheduler.retention_days == 3
         assert configuration.is_set("scheduler.task_timeout")
         assert configuration.is_set("scheduler")
@@ -192,6 +192,15 @@ BAD = {
     ),
     "boolean as a number": ("[scheduler]\nmax_concurrent_tasks = true", BadValue, 2, ["whole"]),
     "out of bounds": ("[scheduler]\nlease_seconds = -1", BadValue, 2, ["> 0", "-1"]),
+    "infinite": ("[worker]\ncpu_cores = inf", BadValue, 2, ["worker.cpu_cores", "inf"]),
+    "no number": ("[worker]\nidle_minutes = nan", BadValue, 2, ["worker.idle_minutes"]),
+    "leases that nobody could renew": (
+        "[scheduler]\nheartbeat_seconds = 8",
+        BadValue,
+        1,
+        ["lease_seconds = 15", "heartbeat_seconds = 8"],
+    ),
+    "requests of nothing": ("[scheduler.api]\nmax_request_size = 0", BadValue, 1, ["100 bytes"]),
     "enumerated": (
         '[scheduler]\nselection_algorithm = "bets"',
         BadValue,
@@ -202,6 +211,18 @@ BAD = {
     "nonsense size": ('[worker]\nmemory = "lots"', BadValue, 2, ["worker.memory", "16GB"]),
     "bad address": ('[scheduler.api]\nbind_address = "8080"', BadValue, 2, ["host:port"]),
     "bad port": ('[scheduler.api]\nbind_address = "h:99999"', BadValue, 2, ["65535"]),
+    "no way to find workers": (
+        "[swarm.discovery]\ndht = false\ngossip = false",
+        BadValue,
+        1,
+        ["both off"],
+    ),
+    "mistyped gateway": (
+        '[swarm]\nbootstrap = ["/ip4/10.0.0.1/tpc/1"]',
+        BadValue,
+        2,
+        ["multiaddress", "'tpc'"],
+    ),
     "bad multiaddress": ('[swarm]\nlisten = ["1.2.3.4"]', BadValue, 2, ["multiaddress"]),
     "dotted key": ("scheduler.api.bind_address = 3", BadValue, 1, ["scheduler.api.bind_address"]),
     "inline table": ("scheduler = { retry = { max_attempts = 0 } }", BadValue, 1, ["max_attempts"]),
@@ -218,6 +239,12 @@ BAD = {
         UnknownKey,
         6,
         ["models"],
+    ),
+    "a secret in an address": (
+        '[worker.models.m]\nendpoint = "http://me:secret@10.0.0.1/v1"',
+        BadValue,
+        1,
+        ["worker.models.m", "key"],
     ),
     "no TOML": ("[scheduler]\ntask_timeout = \n", ConfigurationMalformed, 2, ["column"]),
 }

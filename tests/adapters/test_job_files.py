@@ -49,6 +49,29 @@ def test_the_formats_mean_the_same_and_know_their_lines(name: str) -> None:
     assert file.place("$.nowhere") == f"{name}, at $.nowhere"
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("a.toml", 'command = ["a"]\nrequirements.cpu_cores = inf\n', "a.toml, line 2"),
+        ("a.toml", 'task.python = "m:f"\nmatrix.rate = [0.1, nan]\n', "a.toml, line 2"),
+        ("a.json", '{"command": ["a"],\n "timeout": NaN}', "a.json, line 2"),
+    ],
+)
+def test_a_number_that_json_does_not_have_is_refused(name: str, text: str, place: str) -> None:
+    with pytest.raises(JobFileError, match="NaN or infinite") as caught:
+        JobFile(name, text)
+    assert str(caught.value).startswith(place)
+
+
+@pytest.mark.parametrize(
+    ("name", "before"), [("a.toml", "a = "), ("a.json", '{"a": '), ("a.yaml", "a: "), ("b.yml", "")]
+)
+def test_a_file_that_nests_without_end_is_refused(name: str, before: str) -> None:
+    nested = "- " * 100_000 if name == "b.yml" else "[" * 100_000
+    with pytest.raises(JobFileError, match="too deep"):
+        JobFile(name, before + nested)
+
+
 def test_a_single_task_is_a_job_of_one() -> None:
     file = JobFile("a.yaml", "command: [a]\ntimeout: -1\n")
     assert file.body == {"task": {"command": ["a"], "timeout": -1}, "count": 1}

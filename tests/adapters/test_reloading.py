@@ -52,6 +52,22 @@ def test_a_worker_is_not_told_of_what_only_schedulers_read(tmp_path: Path) -> No
     assert changed.needs_restart == ["scheduler.lease_seconds"]
 
 
+@pytest.mark.parametrize(
+    ("role", "read"),
+    [
+        ("gateway", ["gateway.max_circuits"]),
+        ("worker", ["worker.name"]),
+        ("scheduler", ["scheduler.api.bind_address"]),
+        ("node", ["scheduler.api.bind_address", "worker.name"]),
+    ],
+)
+def test_a_role_is_not_told_of_what_others_read(tmp_path: Path, role: str, read: list[str]) -> None:
+    before = configuration(tmp_path, "")
+    text = '[gateway]\nmax_circuits = 3\n[worker]\nname = "a"\n'
+    after = configuration(tmp_path, f'{text}[scheduler.api]\nbind_address = "127.0.0.1:9"\n')
+    assert changes(before, after, role).needs_restart == read
+
+
 def test_nothing_changed_is_nothing_to_do(tmp_path: Path) -> None:
     one = configuration(tmp_path, "[scheduler]\ntask_timeout = 3\n")
     assert changes(one, one, "scheduler").applied == []
@@ -108,6 +124,21 @@ def test_nothing_changed_is_nothing_to_do(tmp_path: Path) -> None:
             ),
             "scheduler.load_balancing.load_metric",
             "looks at load",
+        ),
+        (
+            "[scheduler.retry]\npoison_attempts = 4",
+            "scheduler.retry.poison_attempts",
+            "only 3 attempts",
+        ),
+        (
+            "[swarm.discovery]\ngossip = false\n[scheduler]\nannounce_interval = 4",
+            "scheduler.announce_interval",
+            "gossip is false",
+        ),
+        (
+            "[swarm.discovery]\ndht = false\n[scheduler]\ndiscovery_interval = 4",
+            "scheduler.discovery_interval",
+            "dht is false",
         ),
     ],
 )

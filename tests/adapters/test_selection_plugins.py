@@ -17,11 +17,32 @@ from mycel.roles.program import RoleFault
 from mycel.roles.selection import load_algorithms, selection_of
 
 CODE = """
+from itertools import repeat
+
 def largest(mask, view):
     return view.by_key(mask, lambda one: -one.capabilities.memory)
 
+def forgetful(mask, view):
+    return iter(())
+
+def endless(mask, view):
+    return repeat(0)
+
+def confused(mask, view):
+    yield 1 << 70
+    yield mask & -mask
+    yield mask
+
+def careless(mask, view):
+    yield mask & -mask
+    raise RuntimeError("no such thing")
+
+def mistaken(mask, view):
+    return 3
+
 nothing = None
 """
+Told = list[tuple[str, dict[str, object]]]
 
 
 def install(folder: Path, entry_points: str) -> None:
@@ -33,6 +54,10 @@ def install(folder: Path, entry_points: str) -> None:
     (about / "entry_points.txt").write_text(f"[mycel.selection]\n{entry_points}\n")
 
 
+def unheard(event: str, **fields: object) -> None:
+    raise AssertionError(f"{event} is told: {fields}")
+
+
 def configuration(folder: Path, name: str) -> Path:
     path = folder / "mycel.toml"
     path.write_text(f'[scheduler]\nselection_algorithm = "{name}"\n')
@@ -40,14 +65,14 @@ def configuration(folder: Path, name: str) -> Path:
 
 
 def test_ours_have_the_names_that_the_configuration_knows() -> None:
-    assert set(ALGORITHMS) == set(matching.ALGORITHMS) == set(load_algorithms())
+    assert set(ALGORITHMS) == set(matching.ALGORITHMS) == set(load_algorithms("best", unheard))
 
 
 def test_an_installed_algorithm_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, "largest = mycel_largest:largest")
     monkeypatch.syspath_prepend(tmp_path)
     scheduler = load(configuration(tmp_path, "largest"), {}, {}).scheduler
-    pool = Pool(selection_of(scheduler), load_algorithms())
+    pool = Pool(selection_of(scheduler), load_algorithms("largest", unheard))
     for name, memory in (("small", 1), ("large", 3), ("middle", 2)):
         pool.put(name, Capabilities(memory=memory, drivers=("process",)), linked=True)
     ranked = pool.ranked(Shape("process", Requirements()), lambda: 0.0)
@@ -73,7 +98,34 @@ def test_a_broken_package_is_named(
     install(tmp_path, entry_point)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(RoleFault, match=complaint):
-        load_algorithms()
+        load_algorithms("a", unheard)
+
+    told: Told = []
+    found = load_algorithms("best", lambda event, **fields: told.append((event, fields)))
+    assert set(found) == set(ALGORITHMS), "one that nobody has chosen stops nobody"
+    [(event, fields)] = told
+    assert event == "selection_algorithm_left_out"
+    assert complaint in str(fields["error"])
+
+
+@pytest.mark.parametrize("name", ["forgetful", "endless", "confused", "careless", "mistaken"])
+def test_every_worker_is_asked_once_whatever_a_package_does(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, f"{name} = mycel_largest:{name}")
+    monkeypatch.syspath_prepend(tmp_path)
+    told: Told = []
+    found = load_algorithms(name, lambda event, **fields: told.append((event, fields)))
+    scheduler = load(configuration(tmp_path, name), {}, {}).scheduler
+    pool = Pool(selection_of(scheduler), found)
+    workers = ["a", "b", "c"]
+    for worker in workers:
+        pool.put(worker, Capabilities(drivers=("process",)), linked=True)
+    for _ in range(3):
+        ranked = pool.ranked(Shape("process", Requirements()), lambda: 0.0)
+        assert sorted(one.key for one, _ in ranked) == workers
+    failing = name in ("careless", "mistaken")
+    assert [event for event, _ in told] == ["selection_algorithm_failed"] * failing, "once"
 
 
 def test_nobody_takes_the_name_of_one_of_ours(
@@ -81,4 +133,4 @@ def test_nobody_takes_the_name_of_one_of_ours(
 ) -> None:
     install(tmp_path, "best = mycel_largest:largest")
     monkeypatch.syspath_prepend(tmp_path)
-    assert load_algorithms()["best"] is matching.ALGORITHMS["best"]
+    assert load_algorithms("best", unheard)["best"] is matching.ALGORITHMS["best"]

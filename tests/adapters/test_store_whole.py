@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from blake3 import blake3
 
+from mycel.cli.store import main
 from mycel.core.codec import encode_specification
 from mycel.core.identifiers import AttemptId, JobNumber
 from mycel.core.jobs import Specification
@@ -199,3 +200,16 @@ def test_a_journal_is_not_overwritten(journal: Path) -> None:
     with pytest.raises(StoreForeign) as caught:
         import_journal(journal, io.BytesIO(exported(journal)), swarm="")
     assert "exists" in str(caught.value)
+
+
+def test_an_export_that_fails_leaves_the_earlier_one(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "scheduler"
+    folder.mkdir(parents=True)
+    (folder / "journal.db").write_bytes(b"no database at all" * 100)
+    place = tmp_path / "backup" / "journal.jsonl"
+    place.parent.mkdir()
+    place.write_text("the last good one")
+    with pytest.raises(StoreError):
+        main(["export", "--home", str(tmp_path / "home"), str(place)])
+    assert place.read_text() == "the last good one"
+    assert list(place.parent.iterdir()) == [place]

@@ -109,7 +109,9 @@ def test_backing_off_can_be_called_off() -> None:
     for index in (0, 1):
         backoff.add(Waiting(task_key(job.number, index), block, index), 10.0 + index)
     assert backoff.next_due == 10.0
-    assert backoff.remove(task_key(job.number, 0))
+    assert backoff.remove(task_key(job.number, 0), block)
     assert backoff.next_due == 11.0
+    assert backoff.has_any_of(block.group.shape)
     assert [waiting.index for waiting in backoff.take_due(20.0)] == [1]
     assert len(backoff) == 0
+    assert not backoff.has_any_of(block.group.shape)

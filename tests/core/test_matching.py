@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.core.matching import all_obstacles, has_room, obstacle, version_satisfies
+from mycel.core.matching import (
+    all_obstacles,
+    has_room,
+    is_version_range,
+    obstacle,
+    version_satisfies,
+)
 from mycel.core.resources import Capabilities, Gpu, GpuRequirement, Ledger, Requirements
 from mycel.core.work import Shape
 
@@ -96,7 +102,20 @@ def test_a_task_that_demands_a_sandbox_or_the_network_goes_where_there_is_one() 
     ],
 )
 def test_version_ranges(version: str, wanted: str, fits: bool) -> None:
+    assert is_version_range(wanted)
     assert version_satisfies(version, wanted) is fits
+
+
+@pytest.mark.parametrize("wanted", [">= 12.2 , < 13", "v3.1", "2.1.0+cu118", "==1.0rc1"])
+def test_what_is_a_version_range(wanted: str) -> None:
+    assert is_version_range(wanted)
+
+
+@pytest.mark.parametrize(
+    "wanted", ["", "banana", ">=", "~=3.11", "^1.2", "3.11.*", ">=12 <13", ">=12,", ">=१२"]
+)
+def test_what_is_none(wanted: str) -> None:
+    assert not is_version_range(wanted)
 
 
 @given(

@@ -8,6 +8,7 @@ import pytest
 
 from mycel.core.effects import Dial, Effect, Record, Reply, Send, SendAhead
 from mycel.core.events import (
+    CancelTask,
     DataHeld,
     Event,
     ExplainTask,
@@ -350,6 +351,29 @@ class TestWhy:
         [row] = story.explain().obstacles
         assert (row.reason, row.temporary) == ("it fits, and has no room now", True)
 
+    def test_an_offer_that_is_too_dear_is_told(self) -> None:
+        story = Story()
+        story.come("a")
+        [request] = asked(story.submit(1, max_cost=1.0)).values()
+        story.grant("a", request, cost=3.0)
+        [row] = story.explain().obstacles
+        assert row.reason == (
+            "it fits, and will be asked again: it asks 3 for a task that may cost 1"
+        )
+
+    def test_a_no_is_told_only_until_the_worker_may_be_asked_again(self) -> None:
+        story = Story()
+        story.come("a")
+        [request] = asked(story.submit(1)).values()
+        story.answer("a", request, yes=False, reason="it has no room now")
+        [row] = story.explain().obstacles
+        assert row.reason == "it fits, and will be asked again: it has no room now"
+        story.now = 0.6
+        story.tell(Tick())
+        [row] = story.explain().obstacles
+        assert row.reason == "it fits, and is being asked"
+        assert not story.machine.state.workers[PeerId("a")].refused, "nothing is kept of it"
+
     def test_the_position_is_arithmetic_over_the_block(self) -> None:
         story = Story()
         story.come("a")
@@ -468,3 +492,67 @@ def test_a_retry_that_could_cost_too_much_in_all_is_not_made() -> None:
     ]
     assert (ended.state, ended.reason) == ("failed", "max_cost")
     assert ended.error == "disk; another try could cost more than 0.7 in all"
+
+
+class TestShapesComeAndGo:
+    def test_nothing_is_left_of_one_whose_last_task_was_cancelled(self) -> None:
+        story = Story()
+        story.come("a")
+        story.submit(1, min_memory=16 * GB)
+        assert len(story.machine.state.queues) == 1
+        story.tell(CancelTask(RequestId(4), JOB, 0))
+        assert not story.machine.state.queues
+
+    def test_nothing_is_left_of_one_whose_last_task_was_too_late(self) -> None:
+        story = Story()
+        story.come("a")
+        story.submit(1, min_memory=16 * GB, deadline_at=1.0)
+        story.now = 2.0
+        story.tell(Tick())
+        assert not story.machine.state.queues
+
+    def test_one_goes_while_a_task_of_another_backs_off(self) -> None:
+        story = Story()
+        story.come("a")
+        [request] = asked(story.submit(1)).values()
+        [(peer, assign)] = assigned(story.grant("a", request))
+        [bundle] = assign.bundles
+        slow = Outcome(bundle.first, JobNumber(1), bundle.indices[0], "timed_out")
+        story.tell(Received(peer, Results(0.0, [slow], []), story.now))
+        assert len(story.machine.state.backoff) == 1
+        other = JobId("1" * 26)
+        story.submit(1, job=other, min_memory=16 * GB)
+        story.tell(CancelTask(RequestId(4), other, 0))
+        assert [one.requirements.min_memory for one in story.machine.state.queues] == [0]
+
+
+class TestWhatFitsIntoAMessage:
+    def submit(self, story: Story, size: int, job: JobId) -> list[Effect]:
+        work = Work("process", command=("true", "x" * size))
+        specification = Specification(work, Requirements(cpu_cores=1.0))
+        return story.tell(Submit(RequestId(1), job, "", "owner", specification, 1, b"", True))
+
+    def test_long_commands_go_one_by_one(self) -> None:
+        story = Story()
+        jobs = [JobId(f"{n:026}") for n in range(2)]
+        for job in jobs:
+            self.submit(story, 9_000_000, job)
+        [request] = asked(story.come("a")).values()
+        sent = assigned(story.grant("a", request))
+        assert [len(assign.bundles) for _, assign in sent] == [1, 1]
+
+    def test_one_that_fits_none_fails_and_stops_nobody(self) -> None:
+        story = Story()
+        story.come("a")
+        [request] = asked(self.submit(story, 20_000_000, JOB)).values()
+        effects = story.grant("a", request)
+        assert not assigned(effects)
+        [ended] = [
+            entry
+            for effect in effects
+            if isinstance(effect, Record)
+            for entry in effect.entries
+            if isinstance(entry, TaskEnded)
+        ]
+        assert (ended.state, "can be sent" in ended.error) == ("failed", True)
+        story.submit(1, job=JobId("1" * 26))

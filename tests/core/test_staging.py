@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from mycel.core import messages
 from mycel.core.derivation import StagePlan, derive
 from mycel.core.effects import Effect, Record, Reply, Send
@@ -47,6 +49,26 @@ class Bench:
         return self.tell(
             Submit(RequestId(1), JOB, "", "owner", SPECIFICATION, 0, b"", True, derived=derived)
         )
+
+    def come(self) -> None:
+        free = Ledger(MACHINE).free
+        register = messages.Register(
+            messages.WIRE_VERSION, 1, 0.0, "worker", MACHINE, free, (), [], [], []
+        )
+        self.tell(Received(WORKER, register, 0.5), 0.5)
+
+    def run(self, sent: list[Effect], value: bytes) -> None:
+        """The worker is asked, takes the job's first task, and gives this result."""
+        [request] = [e.message for e in sent if isinstance(e, Send)]
+        assert isinstance(request, messages.Request)
+        offer = messages.Offer(request.request, True, lease=LeaseId(7), slots=1, window=1)
+        [assign] = [
+            e.message for e in self.tell(Received(WORKER, offer, 1.0)) if isinstance(e, Send)
+        ]
+        assert isinstance(assign, messages.Assign)
+        [bundle] = assign.bundles
+        outcome = messages.Outcome(bundle.first, bundle.job, 0, "succeeded", value)
+        self.tell(Received(WORKER, messages.Results(1.0, [outcome], []), 1.0))
 
     def run_through(self) -> int:
         """Lets time pass as long as something is due now; how often that was."""
@@ -94,23 +116,10 @@ def test_failures_that_are_ignored_do_not_count_for_the_job() -> None:
 
 def test_results_that_are_too_large_to_hand_on_stop_who_asks_for_them() -> None:
     bench = Bench()
-    free = Ledger(MACHINE).free
-    register = messages.Register(
-        messages.WIRE_VERSION, 1, 0.0, "worker", MACHINE, free, (), [], [], []
-    )
-    bench.tell(Received(WORKER, register, 0.5), 0.5)
+    bench.come()
     asks = Stage("asks", needs=(0,), wants=(0,))
     sent = bench.submit((Stage("a", hands_on=True), asks, Stage("does not", needs=(0,))), 1, 1, 1)
-    [request] = [e.message for e in sent if isinstance(e, Send)]
-    assert isinstance(request, messages.Request)
-    offer = messages.Offer(request.request, True, lease=LeaseId(7), slots=1, window=1)
-    sent = bench.tell(Received(WORKER, offer, 1.0))
-    [assign] = [e.message for e in sent if isinstance(e, Send)]
-    assert isinstance(assign, messages.Assign)
-    large = b'"' + b"x" * HANDED_BYTES_MAX + b'"'
-    [bundle] = assign.bundles
-    outcome = messages.Outcome(bundle.first, bundle.job, 0, "succeeded", large)
-    bench.tell(Received(WORKER, messages.Results(1.0, [outcome], []), 1.0))
+    bench.run(sent, b'"' + b"x" * HANDED_BYTES_MAX + b'"')
     bench.run_through()
     assert [stage.state for stage in bench.job().stages] == ["succeeded", "cancelled", "running"]
     skipped = [e for e in bench.entries if isinstance(e, TaskEnded)][-1]
@@ -134,3 +143,21 @@ def test_a_key_stands_for_its_job_for_a_day() -> None:
     assert submitted(1, 1.0) == (first, False)
     assert submitted(2, 1.0 + KEY_SECONDS) == (first, True)
     assert submitted(3, 2.0 + KEY_SECONDS) == (ulid(3, bytes(10)), False)
+
+
+def test_results_that_a_stage_repeats_without_end_fail_its_tasks() -> None:
+    bench = Bench()
+    bench.come()
+    long = b'"' + b"x" * 200_000 + b'"'
+    template = msgspec.json.encode([["${needs.a[0]}" * 100]])
+    stages = (Stage("a", hands_on=True), Stage("b", needs=(0,), wants=(0,)))
+    plans = (StagePlan(SPECIFICATION), StagePlan(SPECIFICATION, arguments=template))
+    derived = derive(stages, plans)
+    sent = bench.tell(
+        Submit(RequestId(1), JOB, "", "owner", SPECIFICATION, 0, b"", True, derived=derived)
+    )
+    bench.run(sent, long)
+    [first, second] = [entry for entry in bench.entries if isinstance(entry, TaskEnded)]
+    assert (first.state, second.state) == ("succeeded", "failed")
+    assert "million characters" in second.error
+    assert bench.job().state == "failed"

@@ -44,6 +44,7 @@ class Scene:
         cores: tuple[float, ...] = (2.0,),
         pace: tuple[float, ...] = (),
         local: int | None = None,
+        worker: type[WorkerProcess] = WorkerProcess,
     ) -> None:
         self._folder = folder
         self._random = Random(1)
@@ -62,7 +63,7 @@ class Scene:
         self.scheduler.liveness = liveness_of(self.configuration)
         self.scheduler.on_reply = self._replied
         self.workers = [
-            WorkerProcess(
+            worker(
                 self.clock,
                 self.network,
                 f"worker-{number}",
@@ -75,10 +76,10 @@ class Scene:
             )
             for number, amount in enumerate(cores)
         ]
-        for number, worker in enumerate(self.workers):
-            worker.behaviour = partial(self._behaviour, pace[number] if pace else 1.0)
-            worker.capabilities = msgspec.structs.replace(
-                worker.capabilities, labels=(("name", str(number)),)
+        for number, one in enumerate(self.workers):
+            one.behaviour = partial(self._behaviour, pace[number] if pace else 1.0)
+            one.capabilities = msgspec.structs.replace(
+                one.capabilities, labels=(("name", str(number)),)
             )
         self._answers: dict[RequestId, object] = {}
         self._request = 0
@@ -88,8 +89,8 @@ class Scene:
         self.scheduler.start()
         if local is not None:
             self.scheduler.machine.state.local_workers.add(self.workers[local].peer)
-        for worker in self.workers:
-            worker.start()
+        for one in self.workers:
+            one.start()
         self.run(1.0)
 
     def _read(self, settings: str) -> Configuration:

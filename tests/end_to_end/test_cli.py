@@ -138,6 +138,28 @@ def test_lists_for_people_and_programs(swarm: Swarm) -> None:
     assert "queued" in wrong.err
 
 
+def test_following_tells_how_processes_end_and_what_functions_give(
+    swarm: Swarm, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.json"
+    stages = [
+        {"name": "a", "task": {"command": ["true"]}},
+        {"name": "b", "needs": ["a"], "task": {"python": "builtins:len", "arguments": ["abc"]}},
+        {
+            "name": "c",
+            "needs": ["b"],
+            "task": {"python": "operator:mul", "arguments": ["x", 2_000_000]},
+        },
+    ]
+    file.write_text(json.dumps({"stages": stages}))
+    lines = swarm.mycel("submit", "--follow", str(file)).out.splitlines()
+    assert [line.split("  ", 2)[2] for line in lines] == [
+        "exit code 0",
+        "3",
+        "2.0 MB; Client.result brings it",
+    ]
+
+
 def test_explain_and_cancel(swarm: Swarm) -> None:
     task = swarm.client.submit(command=["true"], requirements={"cpu_cores": 1000}).id
     explained = swarm.mycel("explain", task)
@@ -150,10 +172,19 @@ def test_explain_and_cancel(swarm: Swarm) -> None:
     refused = swarm.mycel("cancel", done)
     assert refused.code == 1
     assert "succeeded" in refused.err
-    assert (
-        "ended" in swarm.mycel("explain", done).out
-        or "succeeded" in swarm.mycel("explain", done).out
-    )
+    assert "is succeeded: attempt 1" in swarm.mycel("explain", done).out
+    failed = swarm.client.submit(command=["false"], wait=30).id
+    assert "is failed: attempt 1: exit code 1" in swarm.mycel("explain", failed).out
+    assert "is cancelled (cancelled by its user)" in swarm.mycel("explain", task).out
+
+
+def test_run_says_that_it_waits_for_a_worker_that_can(swarm: Swarm) -> None:
+    process = swarm.popen("run", "--gpus", "1", "--", "true")
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    process.terminate()
+    process.communicate(timeout=30)
+    assert said.startswith(b"mycel: it waits for a worker that can run it; 'mycel explain ")
 
 
 def test_cancel_a_whole_job(swarm: Swarm) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
+
+from blake3 import blake3
 
 from .conftest import SwarmMaker
 from .rest import call
@@ -27,3 +30,45 @@ def test_a_mistake_changes_nothing(make_swarm: SwarmMaker) -> None:
     [told] = eventually(lambda: logged(swarm, "not_reloaded"), "the mistake is told")
     assert "telemetry.log_files_kept" in str(told["error"])
     assert call(swarm, "GET", "/readyz").status == 200
+
+
+def test_an_algorithm_that_was_installed_meanwhile_is_taken_over(
+    make_swarm: SwarmMaker, tmp_path: Path
+) -> None:
+    swarm = make_swarm()
+    swarm.environment["PYTHONPATH"] += f":{tmp_path}"
+    swarm.up(workers=1)
+    (tmp_path / "mycel_late.py").write_text("def late(mask, view):\n    yield mask\n")
+    about = tmp_path / "mycel_late-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mycel-late\nVersion: 1.0\n")
+    points = "[mycel.selection]\nlate = mycel_late:late\nbroken = mycel_late:nothing\n"
+    (about / "entry_points.txt").write_text(points)
+    path = swarm.home / "scheduler" / "config.toml"
+    written = path.read_text()
+
+    def choose(name: str) -> None:
+        key = f'[scheduler]\nselection_algorithm = "{name}"\n'
+        path.write_text(written.replace("[scheduler]\n", key, 1))
+        os.kill(swarm.pids["scheduler"], signal.SIGHUP)
+
+    choose("broken")
+    [told] = eventually(lambda: logged(swarm, "not_reloaded"), "the broken one is told")
+    assert "cannot be loaded" in str(told["error"])
+    choose("late")
+    [told] = eventually(lambda: logged(swarm, "reloaded"), "the sound one is taken over")
+    assert told["applied"] == ["scheduler.selection_algorithm"]
+    assert swarm.mycel("run", "--", "true").code == 0
+
+
+def test_limits_of_files_are_taken_over(make_swarm: SwarmMaker) -> None:
+    swarm = make_swarm()
+    swarm.up(workers=1)
+    body = b"x" * 2000
+    upload = f"/api/v1/blobs/blake3:{blake3(body).hexdigest()}"
+    path = swarm.home / "scheduler" / "config.toml"
+    path.write_text(path.read_text() + "\n[scheduler.files]\nmax_blob_size = 1000\n")
+    os.kill(swarm.pids["scheduler"], signal.SIGHUP)
+    [told] = eventually(lambda: logged(swarm, "reloaded"), "it is taken over")
+    assert told["applied"] == ["scheduler.files.max_blob_size"]
+    assert call(swarm, "PUT", upload, body).status == 413

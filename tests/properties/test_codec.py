@@ -13,10 +13,26 @@ from mycel.core import messages
 from mycel.core.messages import ControlMessage, Message, Outcome, WorkMessage
 from mycel.wire import codec
 
-NUMBERS = st.integers(0, 2**63 - 1)
-SECONDS = st.floats(allow_nan=False, allow_infinity=False)
+NUMBERS = st.integers(0, 1000)
+SECONDS = st.floats(0.0, 1e15)
 st.register_type_strategy(int, NUMBERS)
 st.register_type_strategy(float, SECONDS)
+
+
+def _bundle(count: int) -> st.SearchStrategy[messages.Bundle]:
+    def lists(items: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+        return st.lists(items, min_size=count, max_size=count)
+
+    return st.builds(
+        messages.Bundle,
+        indices=lists(NUMBERS),
+        numbers=lists(NUMBERS),
+        arguments=st.one_of(st.just([]), lists(st.binary())),
+    )
+
+
+_bundles = st.lists(st.integers(1, 3).flatmap(_bundle), min_size=1, max_size=2)
+st.register_type_strategy(messages.Assign, st.builds(messages.Assign, bundles=_bundles))
 
 work_messages = st.one_of(*(st.from_type(kind) for kind in get_args(WorkMessage)))
 control_messages = st.one_of(*(st.from_type(kind) for kind in get_args(ControlMessage)))

@@ -214,3 +214,12 @@ def test_the_filter_is_the_plain_matchers(workers: list[Capabilities], shape: Sh
         pool.put(str(number), has, linked=True)
     able = sum(1 << number for number, has in enumerate(workers) if is_able(has, shape))
     assert pool.eligible(shape) == able
+
+
+def test_a_worker_without_room_is_no_standard_for_the_others() -> None:
+    """It stands in the same bucket as those that have room, and is quicker than all of them: who
+    is within 10 % of the quickest is not judged by it."""
+    bench = Bench(30, 769)
+    bench.fill()
+    agree, _ = bench.compare(80)
+    assert agree

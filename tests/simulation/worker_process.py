@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import msgspec
 
@@ -162,8 +163,7 @@ class WorkerProcess(Process):
         held = self.machine.held[run.attempt]
         found = parse_task_id(run.task_id)
         assert found is not None
-        own, *handed = msgspec.json.decode(run.arguments)
-        assert own == found[1], "it got another's arguments"
+        handed = self._handed(run, found[1])
         self._check_right(held.grant.rights, run.task_id)
         execution = Execution(
             number=len(self.history.executions),
@@ -185,6 +185,13 @@ class WorkerProcess(Process):
         if end == "kill":
             self.clock.call_at(self.clock.now() + seconds / 2, lambda: self.on_killed(self))
         return seconds
+
+    def _handed(self, run: Run, index: int) -> list[list[Any]]:
+        own: int
+        handed: list[list[Any]]
+        own, *handed = msgspec.json.decode(run.arguments)
+        assert own == index, "it got another's arguments"
+        return handed
 
     def _check_right(self, rights: Rights, task: str) -> None:
         """Nothing is begun under a token that is over; a lane may be a moment ahead."""

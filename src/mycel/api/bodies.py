@@ -11,8 +11,11 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from mycel.core.nesting import DEPTH_MAX, nests_too_deeply
 from mycel.core.stages import Policy
 from mycel.drivers.model_calls import Kind
+
+from .problems import Problem
 
 _HUGE: Final = 1 << 62
 
@@ -192,10 +195,33 @@ class InputBody(Body, frozen=True):
     media_type: str | None = None
 
 
-decode_task: Final = msgspec.json.Decoder(TaskBody).decode
-decode_job: Final = msgspec.json.Decoder(JobBody).decode
-decode_batch: Final = msgspec.json.Decoder(BatchBody).decode
+_decode_task: Final = msgspec.json.Decoder(TaskBody).decode
+_decode_job: Final = msgspec.json.Decoder(JobBody).decode
+_decode_batch: Final = msgspec.json.Decoder(BatchBody).decode
 decode_missing: Final = msgspec.json.Decoder(MissingBody).decode
 decode_revocations: Final = msgspec.json.Decoder(RevocationsBody).decode
 decode_input: Final = msgspec.json.Decoder(InputBody).decode
 decode_items: Final = msgspec.json.Decoder(list[Raw]).decode
+
+
+def decode_task(raw: bytes) -> TaskBody:
+    body = _decode_task(raw)
+    check_nesting(raw)
+    return body
+
+
+def decode_job(raw: bytes) -> JobBody:
+    body = _decode_job(raw)
+    check_nesting(raw)
+    return body
+
+
+def decode_batch(raw: bytes) -> BatchBody:
+    body = _decode_batch(raw)
+    check_nesting(raw)
+    return body
+
+
+def check_nesting(raw: bytes) -> None:
+    if nests_too_deeply(raw):
+        raise Problem(400, f"the body is nested more than {DEPTH_MAX} levels deep")

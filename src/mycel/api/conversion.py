@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
@@ -12,7 +13,9 @@ from msgspec import UNSET, Raw, UnsetType
 
 from mycel.core.derivation import BATCH_TASKS_MAX
 from mycel.core.identifiers import JobId, is_job_id
+from mycel.core.images import is_image_name
 from mycel.core.jobs import Specification
+from mycel.core.matching import is_version_range
 from mycel.core.resources import GpuRequirement, Pairs, Requirements
 from mycel.core.work import NO_BOUNDS, OWN_DRIVERS, Bounds, Retry, Work
 
@@ -30,8 +33,9 @@ from .packages import in_environment
 from .problems import unprocessable
 from .services import service_of
 
+ASKED_BYTES_MAX: Final = 128 << 10
+"""Of each table that is part of a shape: all together fit into a control message."""
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-_IMAGE: Final = re.compile(r"[A-Za-z0-9][\w./:@-]*", re.ASCII)
 _MOUNT: Final = re.compile(r"/[^:\0\n]*:/[^:\0\n]*(:ro)?")
 _PROFILE: Final = Requirements(cpu_cores=1.0)
 """Of a task that names no resources."""
@@ -215,7 +219,7 @@ def _command(command: list[str] | str | None, path: str) -> tuple[str, ...]:
 
 
 def _image(image: str, path: str) -> str:
-    if not _IMAGE.fullmatch(image):
+    if not is_image_name(image):
         raise unprocessable(f"{image!r} is no name of an image", path)
     return image
 
@@ -235,10 +239,28 @@ def _environment(body: TaskBody, path: str) -> Pairs:
     for name, value in body.env.items():
         if "=" in name or "\0" in name or "\0" in value:
             raise unprocessable(f"{name!r} is no environment variable", f"{path}.env")
+    if body.python is not None:  # its interpreter is started with them, and leased for it
+        _check_asked("the environment of a function", body.env, f"{path}.env")
     return _pairs(body.env)
 
 
+def _check_asked(what: str, pairs: Mapping[str, object], path: str) -> None:
+    """Workers are asked for it in one message, before there is a lease."""
+    size = sum(len(f"{name}{value}".encode()) for name, value in pairs.items())
+    if size > ASKED_BYTES_MAX:
+        raise unprocessable(
+            f"{what} may take {ASKED_BYTES_MAX >> 10} KiB, and has {size:,} bytes", path
+        )
+
+
 def _requirements(body: RequirementsBody, default_cores: float, path: str) -> Requirements:
+    for name, asked in (
+        ("labels", body.labels),
+        ("software", body.software),
+        ("custom", body.custom),
+    ):
+        if asked:
+            _check_asked(f"requirements.{name}", asked, f"{path}.{name}")
     return Requirements(
         cpu_cores=default_cores if body.cpu_cores is None else body.cpu_cores,
         min_memory=_size(body.min_memory, f"{path}.min_memory"),
@@ -248,8 +270,17 @@ def _requirements(body: RequirementsBody, default_cores: float, path: str) -> Re
         labels=_pairs(body.labels),
         arch=body.arch,
         os=body.os,
-        software=_pairs(body.software),
+        software=_software(body.software, f"{path}.software"),
     )
+
+
+def _software(asked: dict[str, str], path: str) -> Pairs:
+    for name, wanted in asked.items():
+        if not is_version_range(wanted):
+            raise unprocessable(
+                f'the versions of {name} are a list such as ">=12.2,<13", not {wanted!r}', path
+            )
+    return _pairs(asked)
 
 
 def _gpus(body: GpusBody | None, required: bool, path: str) -> GpuRequirement | None:

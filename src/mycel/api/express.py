@@ -58,7 +58,7 @@ class Express:
             if have_files(submit, body):
                 return None
             return Exchange(self._backend, submit, wait)
-        except (Problem, Stopping, ValueError):
+        except (Problem, Stopping, ValueError, RecursionError):
             return None
 
 

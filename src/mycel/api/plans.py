@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +20,7 @@ from mycel.core.derivation import (
     mentions_input,
     positions_where,
 )
-from mycel.core.errors import Unprocessable
+from mycel.core.errors import TooLong, Unprocessable
 from mycel.core.jobs import Specification
 from mycel.core.stages import Stage, find_cycle, wanted
 from mycel.core.substitution import head_of, references
@@ -30,7 +31,10 @@ from .bodies import JobBody, OverrideBody, RequirementsBody, StageBody, TaskBody
 from .problems import unprocessable
 from .sweeping import Parameters, sweep_of
 
+Wants = set[tuple[str, int | None]]
+"""Of which stages a stage wants results, and of which task, if only of one."""
 STAGES_MAX: Final = 100
+ARGUMENTS_BYTES_MAX: Final = 256 << 20
 _STAGE_NAME: Final = re.compile(r"[A-Za-z_][\w-]{0,99}")
 _RANGES: Final = re.compile(r"\s*\d{1,9}(?:-\d{1,9})?(?:\s*,\s*\d{1,9}(?:-\d{1,9})?)*\s*")
 _encode: Final = msgspec.json.Encoder().encode
@@ -51,6 +55,8 @@ def derived_from(body: JobBody, bytes_max: int) -> Derived:
         return derive((), (_Planner(body, body.task, "$", bytes_max).plan(0),))
     except Unprocessable as refusal:
         raise unprocessable(refusal.detail, "$") from refusal
+    except TooLong as error:
+        raise unprocessable(str(error), "$") from error
 
 
 def _staged(body: JobBody, bytes_max: int) -> Derived:
@@ -68,13 +74,15 @@ def _staged(body: JobBody, bytes_max: int) -> Derived:
         plans.append(plan)
         wants.append(_wants(stage, plan, path))
     names = [stage.name for stage in body.stages]
+    if body.closed:  # else more tasks may come
+        _check_tasks(wants, dict(zip(names, plans, strict=True)))
     stages = tuple(
         Stage(
             stage.name,
             tuple(needs[place]),
             stage.on_failure,
-            any(stage.name in wanted_here for wanted_here in wants),
-            tuple(names.index(name) for name in sorted(wants[place])),
+            any(stage.name in dict(wanted_here) for wanted_here in wants),
+            tuple(names.index(name) for name in sorted(dict(wants[place]))),
         )
         for place, stage in enumerate(body.stages)
     )
@@ -113,16 +121,42 @@ def _needs(stages: list[StageBody]) -> list[list[int]]:
     return needs
 
 
-def _wants(stage: StageBody, plan: StagePlan, path: str) -> set[str]:
+def _wants(stage: StageBody, plan: StagePlan, path: str) -> Wants:
     sweep = plan.specification.sweep
     specifications = [plan.specification, *(one.specification for one in plan.overrides)]
     texts = plan.arguments if sweep is None else sweep.template
-    found = {name for one in specifications for name in wanted(one.work, texts)}
-    for name in sorted(found - set(stage.needs)):
+    found = {want for one in specifications for want in wanted(one.work, texts)}
+    for name in sorted(dict(found).keys() - set(stage.needs)):
         raise unprocessable(
             f"stage {stage.name!r} uses ${{needs.{name}}} and does not need {name!r}", path
         )
     return found
+
+
+def _check_tasks(wants: list[Wants], plans: dict[str, StagePlan]) -> None:
+    """A task that there is not would leave its `${needs.…}` as it stands."""
+    for place, wanted_here in enumerate(wants):
+        for name, index in wanted_here:
+            count = plans[name].count
+            if index is not None and index >= count:
+                raise unprocessable(
+                    f"${{needs.{name}[{index}]}} is asked for, and stage {name!r} has {count:,} "
+                    f"task{'s' if count != 1 else ''}, from 0 on",
+                    f"$.stages[{place}]",
+                )
+
+
+def _joined(arguments: Iterable[Any]) -> bytes:
+    """A JSON array, as long as a template may make it."""
+    parts, size = [], 0
+    for one in arguments:
+        parts.append(_encode(one))
+        size += len(parts[-1])
+        if size > ARGUMENTS_BYTES_MAX:
+            raise TooLong(
+                f"the arguments of all tasks are more than {ARGUMENTS_BYTES_MAX >> 20} MiB"
+            )
+    return b"[" + b",".join(parts) + b"]"
 
 
 class _Planner:
@@ -185,6 +219,7 @@ class _Planner:
             return self._of_parameters(listed, "matrix")
         self._task = task = self._for_parameters([axis.name for axis in sweep.axes], "matrix")
         sweep = msgspec.structs.replace(sweep, template=self._template(task))
+        sweep.longest()  # no task of it may be too long
         specification = self._specification(task, sweep)
         return self._with_overrides(specification, sweep.count, b"")
 
@@ -201,7 +236,7 @@ class _Planner:
         encoded = self._template(task)
         template = msgspec.json.decode(encoded) if encoded else None
         alone = not mentions_input(task.command or (), task.env.values())
-        arguments = _encode([input_arguments(one, template, alone) for one in listed])
+        arguments = _joined(input_arguments(one, template, alone) for one in listed)
         return self._with_overrides(self._specification(task), len(listed), arguments, listed)
 
     def _template(self, task: TaskBody) -> bytes:

@@ -121,6 +121,8 @@ def from_exception(error: Exception) -> Problem | None:
             return from_decoding(error)
         case UnicodeDecodeError():
             return Problem(400, f"the body is not valid UTF-8: {error}")
+        case RecursionError():  # of decoders; nothing here calls itself without end
+            return Problem(400, "the body is nested too deeply")
         case Stopping():
             return Problem(
                 503,

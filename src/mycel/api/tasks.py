@@ -24,7 +24,7 @@ from mycel.core.events import (
 from mycel.core.identifiers import JobId, parse_task_id
 from mycel.core.journal import TaskEnded
 from mycel.core.states import TaskState
-from mycel.core.views import Explanation, JobView, LiveTasks, Span, TaskIsOver, TaskView
+from mycel.core.views import ENDED, Explanation, JobView, LiveTasks, Span, TaskIsOver, TaskView
 from mycel.store.interface import Reader
 
 from . import answers
@@ -163,7 +163,22 @@ def _piece(reader: Reader, job: JobId, index: int, offset: int) -> bytes:
 
 async def explain(backend: Backend, text: str) -> Explanation:
     job, index = parse(text)
-    return expect(await backend.ask(lambda request: ExplainTask(request, job, index)), Explanation)
+    asked = await backend.ask(lambda request: ExplainTask(request, job, index))
+    found = expect(asked, Explanation)
+    if found.state != ENDED:
+        return found
+    result = await backend.read(lambda reader: reader.result(job, index))
+    if result is None:
+        raise not_found(f"task {text}: it was pruned")
+    ended = result.ended
+    return msgspec.structs.replace(
+        found, state=ended.state, reason=ended.reason, summary=_how_it_ended(ended)
+    )
+
+
+def _how_it_ended(ended: TaskEnded) -> str:
+    tried = f"attempt {ended.number}" if ended.number else "no attempt was made"
+    return f"{tried}: {ended.error}" if ended.error else tried
 
 
 # Lists go through the jobs, newest first, and through each job's tasks by index. A cursor is

@@ -17,8 +17,11 @@ def explain(error: Exception) -> str | None:
     """What to tell the user; nothing for what is a bug of ours.
 
     Mycel's own errors are written for users. A wrong step of a state machine is the one
-    that nobody but us can put right.
+    that nobody but us can put right. What the system refuses, such as to write where the user
+    has asked us to, only the user can put right.
     """
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     kind = type(error)
     if kind.__module__.partition(".")[0] != "mycel" or kind.__name__ == "WrongStep":
         return None

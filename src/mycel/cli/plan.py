@@ -23,7 +23,7 @@ from mycel.access.home import Home, read_state, write_state
 from mycel.access.keys import load_or_create_key
 from mycel.access.tokens import store_member_token
 
-from . import toml_writer
+from . import listening, toml_writer
 from .errors import CommandError
 
 DEFAULT_API_PORT: Final = 8080
@@ -41,6 +41,12 @@ class SwarmFile(msgspec.Struct):
     api_port: int
     ports: dict[str, int]
     """Of libp2p, by role."""
+
+
+class _Started(msgspec.Struct):
+    """Of what a running role says of itself."""
+
+    addresses: list[str] = []
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -67,6 +73,9 @@ def make(home: Home, workers: int | None, api_port: int | None) -> Plan:
     count = workers or (DEFAULT_WORKERS if known is None else known.workers)
     if api_port is None:
         api_port = _configured_port(home) if known is None else known.api_port
+    named = listening.gateway_port(user_settings(home))
+    if named:
+        ports["gateway"] = named
     taken = set(ports.values())
     for name in role_names(count):
         if name not in ports:
@@ -124,9 +133,13 @@ def config_path(home: Home, name: str) -> Path:
 
 def _settings(plan: Plan, name: str, gateway: str, user: dict[str, Any]) -> dict[str, Any]:
     ports = plan.file.ports
-    swarm: dict[str, Any] = {"listen": [f"/ip4/127.0.0.1/tcp/{ports[name]}"]}
-    if name != "gateway":
-        swarm["bootstrap"] = [f"/ip4/127.0.0.1/tcp/{ports['gateway']}/p2p/{gateway}"]
+    if name == "gateway":
+        swarm: dict[str, Any] = {"listen": listening.of_gateway(user, ports[name])}
+    else:
+        swarm = {
+            "listen": listening.of_others(user, ports[name]),
+            "bootstrap": [_gateway_address(plan, gateway, user)],
+        }
     settings: dict[str, Any] = {"node": {"home": str(plan.home.path)}, "swarm": swarm}
     if name == "scheduler":
         address = f"{_configured_host(user)}:{plan.file.api_port}"
@@ -134,6 +147,17 @@ def _settings(plan: Plan, name: str, gateway: str, user: dict[str, Any]) -> dict
     if role_of(name) == "worker":
         settings["worker"] = {**_share(plan.file.workers), **user.get("worker", {}), "name": name}
     return settings
+
+
+def _gateway_address(plan: Plan, peer: str, user: dict[str, Any]) -> str:
+    """One that runs stays where it is, whatever the settings have come to say since."""
+    [first, *_] = listening.of_gateway(user, plan.file.ports["gateway"])
+    wanted = f"{listening.from_here(first)}/p2p/{peer}"
+    folder = plan.home.role("gateway")
+    state = None if folder.holder() is None else read_state(folder.state_path, _Started)
+    if state is None or not state.addresses or wanted in state.addresses:
+        return wanted
+    return state.addresses[0]
 
 
 def _share(workers: int) -> dict[str, Any]:

@@ -147,6 +147,9 @@ def _run(client: Client, options: argparse.Namespace, body: dict[str, Any]) -> i
     try:
         with _signals_wait():
             task = client.submit(**body)
+        if task.reason == "no_match":
+            waits = f"it waits for a worker that can run it; 'mycel explain {task.id}' says more"
+            print(f"mycel: {waits}", file=sys.stderr)
         if not options.json:
             Shown().show_all(client.follow_logs(task.id))
         task = client.wait(task.id)

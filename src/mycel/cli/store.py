@@ -8,9 +8,13 @@ from __future__ import annotations
 import os
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from mycel.access.home import RoleFolder, find_home
+from mycel.access.secret_files import sync_folder
 
 from .errors import CommandError
 from .output import print_json
@@ -81,16 +85,35 @@ def _export(chosen: Namespace, folder: RoleFolder) -> int:
         sys.stdout.flush()
         return 0
     place = Path(chosen.file)
-    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as out:
+    with _taking_the_place_of(place) as out:
         counts = export(_journal(folder), out)
-        out.flush()
-        os.fsync(descriptor)
     if chosen.json:
         print_json(counts)
     else:
         print(f"{counts.rows} rows and {counts.files} files are in {place}")
     return 0
+
+
+@contextmanager
+def _taking_the_place_of(place: Path) -> Iterator[BinaryIO]:
+    """An earlier export stays until this one is whole: it may be the last good one."""
+    if place.exists() and not place.is_file():  # a pipe, or a device
+        with place.open("wb") as out:
+            yield out
+        return
+    place = place.resolve()
+    part = place.with_name(f".{place.name}.{os.getpid()}")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            yield out
+            out.flush()
+            os.fsync(descriptor)
+        part.replace(place)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    sync_folder(place.parent)
 
 
 def _import(chosen: Namespace, folder: RoleFolder) -> int:

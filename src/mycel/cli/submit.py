@@ -13,7 +13,7 @@ import msgspec
 from mycel.client import Client, Invalid, Job
 from mycel.client.errors import ClientError
 from mycel.client.job_files import JobFile
-from mycel.client.shapes import Preview, ShapePreview
+from mycel.client.shapes import Preview, Result, ShapePreview
 
 from .arguments import connect, parser
 from .errors import CommandError
@@ -32,7 +32,11 @@ def main(given: list[str]) -> int:
     options.add_argument("file", metavar="FILE")
     how = options.add_mutually_exclusive_group()
     how.add_argument("--wait", action="store_true", help="until the job has ended")
-    how.add_argument("--follow", action="store_true", help="print output and results as they come")
+    how.add_argument(
+        "--follow",
+        action="store_true",
+        help="print results as they come, and the output of tasks that take longer than a moment",
+    )
     how.add_argument(
         "--dry-run", action="store_true", help="say what would come of it, and submit nothing"
     )
@@ -115,9 +119,20 @@ def _follow(client: Client, job: Job) -> None:
     output = threading.Thread(target=_show_output, args=(client, job.id), daemon=True)
     output.start()
     for result in client.results(job.id):
-        said = result.error or msgspec.json.encode(result.value).decode()
-        print(f"{job.id}.{result.index}  {result.state}  {said.splitlines()[0]}", flush=True)
+        said = _said(result).partition("\n")[0]
+        print(f"{job.id}.{result.index}  {result.state}  {said}", flush=True)
     output.join(OUTPUT_SECONDS)
+
+
+def _said(result: Result) -> str:
+    """In a line: what went wrong, the value, or a process' exit code."""
+    if result.error:
+        return result.error
+    if result.size:
+        return f"{size(result.size)}; Client.result brings it"
+    if result.value is None and result.exit_code is not None:
+        return f"exit code {result.exit_code}"
+    return msgspec.json.encode(result.value).decode()
 
 
 def _show_output(client: Client, job: str) -> None:

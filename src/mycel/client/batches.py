@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -10,12 +11,12 @@ import msgspec
 
 from mycel.core.derivation import BATCH_TASKS_MAX, input_arguments, mentions_input
 
+from .sending import encode
+
 BATCH_BYTES_MAX: Final = 4_000_000
 """Below `max_request_size`, also when that was lowered to half of its default."""
 WAYS: Final = frozenset({"count", "arguments", "matrix", "inputs"})
 """How a stage says how many tasks it has."""
-
-_encode: Final = msgspec.json.Encoder().encode
 
 Part = tuple[dict[str, Any], int]
 """A batch without its number, and how many tasks it has."""
@@ -36,17 +37,32 @@ def split(body: Mapping[str, Any]) -> tuple[dict[str, Any], Iterator[Part] | Non
         pieces = _pieces(bare) if isinstance(stage, dict) else None
         if pieces is not None:
             parts.append(_parts(str(bare.get("name", "")), pieces))
-        elif isinstance(bare, dict) and not bare.keys() & {
-            "count",
-            "arguments",
-            "matrix",
-            "inputs",
-        }:
+        elif isinstance(bare, dict) and not bare.keys() & WAYS:
             bare["count"] = 1  # an open job would have none
         stages.append(bare)
     if not parts:
         return head, None
     return {**head, "stages": stages, "closed": False}, (one for each in parts for one in each)
+
+
+def outline(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The job for a dry run, in one request: tasks that would go in batches are counted. Their
+    arguments change neither their number nor their shapes."""
+    head, parts = split(body)
+    if parts is None:
+        return head
+    counts: Counter[str] = Counter()
+    for part, tasks in parts:
+        counts[part.get("stage", "")] += tasks
+    head["closed"] = body.get("closed", True)
+    if not isinstance(head.get("stages"), list):
+        return {**head, "count": counts[""]}
+    return {**head, "stages": [_counted(stage, counts) for stage in head["stages"]]}
+
+
+def _counted(stage: Any, counts: Mapping[str, int]) -> Any:
+    count = counts.get(str(stage.get("name", ""))) if isinstance(stage, dict) else None
+    return {**stage, "count": count} if count else stage
 
 
 def _pieces(table: dict[str, Any]) -> Iterator[bytes] | None:
@@ -56,7 +72,7 @@ def _pieces(table: dict[str, Any]) -> Iterator[bytes] | None:
     if "arguments" in table and not isinstance(table["arguments"], str | bytes | Mapping):
         source: Iterable[Any] = table["arguments"]
     elif isinstance(table.get("inputs"), list) and isinstance(table.get("task"), Mapping):
-        if len(table["inputs"]) <= BATCH_TASKS_MAX and len(_encode(table)) <= BATCH_BYTES_MAX:
+        if len(table["inputs"]) <= BATCH_TASKS_MAX and len(encode(table)) <= BATCH_BYTES_MAX:
             return None
         task = table["task"] = dict(table["task"])
         template = task.pop("arguments", None)
@@ -92,7 +108,7 @@ def batches(arguments: Iterable[Any]) -> Iterator[bytes]:
     items: list[bytes] = []
     size = 0
     for one in arguments:
-        item = _encode(one if isinstance(one, list | tuple | dict) else [one])
+        item = encode(one if isinstance(one, list | tuple | dict) else [one])
         if items and (len(items) == BATCH_TASKS_MAX or size + len(item) > BATCH_BYTES_MAX):
             yield b"[" + b",".join(items) + b"]"
             items, size = [], 0

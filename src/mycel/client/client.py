@@ -6,7 +6,7 @@ import base64
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote, urlencode
@@ -15,10 +15,11 @@ import msgspec
 
 from mycel.core.identifiers import ulid
 
-from .batches import split
+from .batches import outline, split
 from .connection import Address, Connection
-from .errors import Busy, ConnectionLost, NotRunning, TaskCancelled, TaskFailed
+from .errors import Busy, ClientError, ConnectionLost, NotRunning, TaskCancelled, TaskFailed
 from .events import Event, read_events
+from .sending import encode
 from .session import ANSWER_SECONDS, WAIT_SECONDS, Session
 from .shapes import (
     Explanation,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS: Final = 600.0
 """So long a batch is offered again while the scheduler's queue is full."""
-_encode: Final = msgspec.json.Encoder().encode
 _decode_lines: Final = msgspec.json.Decoder(Result).decode_lines
 Progress = Callable[[int], None]
 """Is told how many tasks have been sent so far."""
@@ -54,8 +54,9 @@ class Client:
         self._session = Session(Address.parse(api), token)
 
     @classmethod
-    def from_home(cls, home: str | Path | None = None) -> Self:
-        """Of the swarm that `mycel up` started with this home folder."""
+    def from_home(cls, home: str | Path | None = None, token: str | None = None) -> Self:
+        """Of the swarm that `mycel up` started with this home folder, with the home's token
+        unless another is given."""
         from mycel.access.home import find_home, read_state
         from mycel.access.tokens import load_api_token
 
@@ -64,7 +65,7 @@ class Client:
         state = read_state(role.state_path, _RoleState)
         if role.holder() is None or state is None or not state.api:
             raise NotRunning(str(place.path))
-        return cls(state.api, load_api_token(place.token_path))
+        return cls(state.api, token or load_api_token(place.token_path))
 
     @property
     def api(self) -> str:
@@ -99,7 +100,7 @@ class Client:
             task = self._bring_inputs(task, Path.cwd())
         target = "/api/v1/tasks" if not wait else f"/api/v1/tasks?wait={wait:g}"
         headers = f"Idempotency-Key: {idempotency_key}\r\n" if idempotency_key else ""
-        body = _encode(_with_text(task))
+        body = encode(_with_text(task))
         return self._session.ask(Task, "POST", target, body, headers, (wait or 0) + ANSWER_SECONDS)
 
     def run(self, function: str, /, *arguments: Any, **named: Any) -> Any:
@@ -228,32 +229,40 @@ class Client:
         return self.submit_job_in_parts(body, progress)
 
     def submit_job_in_parts(self, body: Mapping[str, Any], progress: Progress | None = None) -> Job:
-        """A job as the REST API takes it, in as many requests as its size asks for."""
+        """A job as the REST API takes it, in as many requests as its size asks for. If they
+        come to no end, the job is cancelled, unless its id is the caller's, who may go on."""
         identifier = body.get("id") or ulid(time.time_ns() // 1_000_000, os.urandom(10))
         head, parts = split({**body, "id": identifier})
         job = self.submit_job_body(head)
         if parts is None:
             return job
         sent = 0
-        for number, (part, tasks) in enumerate(parts):
-            self.append(identifier, {"batch": number + job.batches, **part})
-            sent += tasks
-            if progress is not None:
-                progress(sent)
-        return self.close_job(identifier)
+        try:
+            for number, (part, tasks) in enumerate(parts):
+                self.append(identifier, {"batch": number + job.batches, **part})
+                sent += tasks
+                if progress is not None:
+                    progress(sent)
+            return self.close_job(identifier)
+        except BaseException:
+            if "id" not in body:
+                with suppress(ClientError):
+                    self.cancel(identifier)
+            raise
 
     def submit_job_body(self, body: Mapping[str, Any]) -> Job:
         """A job exactly as the REST API takes it, in one request."""
-        return self._session.ask_again(Job, "POST", "/api/v1/jobs", _encode(body))
+        return self._session.ask_again(Job, "POST", "/api/v1/jobs", encode(body))
 
     def preview_job(self, body: Mapping[str, Any]) -> Preview:
         """What would come of a job; nothing is changed."""
-        return self._session.ask(Preview, "POST", "/api/v1/jobs?dry_run=true", _encode(body))
+        target = "/api/v1/jobs?dry_run=true"
+        return self._session.ask(Preview, "POST", target, encode(outline(body)))
 
     def append(self, job_id: str, batch: Mapping[str, Any]) -> None:
         """Appends a numbered batch, such as `{"batch": 0, "arguments": [[1], [2]]}`, to an
         open job. The same one again changes nothing; a full queue is waited for."""
-        body = _encode(batch)
+        body = encode(batch)
         patience_ends = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
@@ -359,7 +368,7 @@ class Client:
 
     def revoke(self, records: list[bytes]) -> int:
         """Spreads what the swarm's owner has signed; how many were news to the scheduler."""
-        body = _encode({"records": records})
+        body = encode({"records": records})
         answer = self._session.ask(dict[str, int], "POST", "/api/v1/revocations", body)
         return answer["taken"]
 
@@ -375,7 +384,7 @@ class Client:
 
     def post(self, path: str, body: object) -> Any:
         """Likewise, with a body."""
-        return self._session.ask(Any, "POST", path, msgspec.json.encode(body))
+        return self._session.ask(Any, "POST", path, encode(body))
 
     def find_jobs(self, prefix: str, limit: int = 2) -> list[Job]:
         query = urlencode({"prefix": prefix, "limit": limit})

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from .errors import JobFileError
 from .files import LocalFiles
+from .sending import not_finite
 
 FILE_BYTES_MAX: Final = 256 << 20
 INPUT_TEXT_BYTES_MAX: Final = 1 << 20
@@ -51,6 +52,7 @@ class JobFile:
                 if isinstance(stage, dict):
                     self._read_files(stage, f"$.stages[{place}]")
                     self._read_environment(stage.get("task"), f"$.stages[{place}].task")
+        self._check_numbers()
 
     @classmethod
     def read(cls, name: str) -> JobFile:
@@ -72,6 +74,11 @@ class JobFile:
             keys = keys[:-1]
         line = f", line {lines[keys]}" if keys else ""
         return f"{self.name}{line}, at {path}" if path else self.name
+
+    def _check_numbers(self) -> None:
+        found = not_finite(self.body)
+        if found is not None:
+            raise self._wrong(found, "NaN or infinite, and JSON has no such number: make it a text")
 
     # The three formats
 
@@ -202,6 +209,8 @@ def _parse_json(name: str, text: str) -> Any:
     except json.JSONDecodeError as error:
         where = f"{name}, line {error.lineno}, column {error.colno}"
         raise JobFileError(f"{where}: this is not JSON: {error.msg}") from error
+    except RecursionError as error:
+        raise JobFileError(f"{name}: this is too deep") from error
 
 
 def _parse_toml(name: str, text: str) -> Any:
@@ -214,3 +223,5 @@ def _parse_toml(name: str, text: str) -> Any:
         reason, line, column = match.groups()
         where = f"{name}, line {line}, column {column}"
         raise JobFileError(f"{where}: this is not TOML: {reason}") from error
+    except RecursionError as error:
+        raise JobFileError(f"{name}: this is too deep") from error

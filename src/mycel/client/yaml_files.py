@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 import yaml  # type: ignore[import-untyped]  # it brings no types along
@@ -28,6 +29,7 @@ def parse_yaml(name: str, text: str) -> tuple[Any, dict[Keys, int]]:
     """The value, and the line of each key; an array's elements are keys such as "0"."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
+        _check_depth(name, yaml.parse(text, Loader=loader))
         node = yaml.compose(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -39,6 +41,20 @@ def parse_yaml(name: str, text: str) -> tuple[Any, dict[Keys, int]]:
     reader = _Reader(name)
     value = None if node is None else reader.value(node, ())
     return value, reader.lines
+
+
+def _check_depth(name: str, events: Iterable[Any]) -> None:
+    """Before nodes are made of them: that goes by the C stack, which ends the program."""
+    depth = 0
+    for event in events:
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEPTH_MAX:
+                mark = event.start_mark
+                where = f"{name}, line {mark.line + 1}, column {mark.column + 1}"
+                raise JobFileError(f"{where}: this is too deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 class _Reader:

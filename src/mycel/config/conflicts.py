@@ -56,7 +56,10 @@ def _one_attempt(configuration: Configuration) -> Iterator[tuple[str, str]]:
             f"{_FAULTS}max_retries",
             f"{_RETRY}max_attempts = {attempts} allows only {attempts - 1} retries",
         )
-    if min(attempts, 1 + retries) == 1:
+    allowed = min(attempts, 1 + retries)
+    if scheduler.retry.poison_attempts > allowed:
+        yield f"{_RETRY}poison_attempts", f"a task has only {allowed} attempts"
+    if allowed == 1:
         reason = "only one attempt is allowed"
         for key in ("backoff_base", "backoff_max", "retry_on_timeout", "retry_on_worker_failure"):
             yield f"{_RETRY}{key}", reason
@@ -87,4 +90,18 @@ def _selection(configuration: Configuration) -> Iterator[tuple[str, str]]:
         )
 
 
-_RULES: Final[tuple[Rule, ...]] = (_retries_are_off, _one_attempt, _backoff, _selection)
+def _discovery(configuration: Configuration) -> Iterator[tuple[str, str]]:
+    ways = configuration.swarm.discovery
+    if not ways.gossip:
+        yield "scheduler.announce_interval", "swarm.discovery.gossip is false"
+    if not ways.dht:
+        yield "scheduler.discovery_interval", "swarm.discovery.dht is false"
+
+
+_RULES: Final[tuple[Rule, ...]] = (
+    _retries_are_off,
+    _one_attempt,
+    _backoff,
+    _selection,
+    _discovery,
+)

@@ -40,10 +40,18 @@ def changes(before: Configuration, after: Configuration, role: str) -> Changes:
     old, new = dict(leaves(before)), dict(leaves(after))
     differ = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     applied = [key for key in differ if key.startswith(LIVE) and key not in FIXED]
-    needs_restart = [key for key in differ if key not in applied]
+    needs_restart = [key for key in differ if key not in applied and _is_read(key, role)]
     if role not in SCHEDULING:
         applied = [key for key in applied if not key.startswith("scheduler.")]
     return Changes(applied, needs_restart)
+
+
+def _is_read(key: str, role: str) -> bool:
+    """Whether a start of this role would look at it."""
+    section = key.partition(".")[0]
+    if section in ("gateway", "worker"):
+        return role == section or (role, section) == ("node", "worker")
+    return role in SCHEDULING or key != "scheduler.api.bind_address"
 
 
 def leaves(section: msgspec.Struct, above: str = "") -> Iterator[tuple[str, Any]]:

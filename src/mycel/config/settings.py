@@ -14,8 +14,8 @@ from .values import AlgorithmName, BindAddress, ByteSize, DriverName, Hours, Mul
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-Duration = Annotated[float, msgspec.Meta(gt=0)]
-Amount = Annotated[float, msgspec.Meta(ge=0)]
+Duration = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,6 +38,10 @@ class Discovery(_Section, frozen=True):
     shard_bits: Annotated[int, msgspec.Meta(ge=0, le=8)] = 2
     """2^bits keys of the DHT share the workers of one kind. The same in the whole swarm; change
     it by one at a time."""
+
+    def __post_init__(self) -> None:
+        if not self.dht and not self.gossip:
+            raise ValueError("dht and gossip are both off: no worker would ever be found")
 
 
 class Swarm(_Section, frozen=True):
@@ -113,6 +117,11 @@ class Model(_Section, frozen=True):
         if len(given) != 1:
             found = " and ".join(given) or "none"
             raise ValueError(f"needs exactly one of endpoint, python and gguf, has {found}")
+        if "@" in self.endpoint.partition("://")[2].partition("/")[0]:
+            # It would stand in what is told of a server that does not answer.
+            raise ValueError(
+                "has a name or a password in its endpoint; a server's secret is its key"
+            )
 
 
 class Environments(_Section, frozen=True):
@@ -139,7 +148,7 @@ class Containers(_Section, frozen=True):
     """In each container."""
 
 
-ModelServer = Annotated[str, msgspec.Meta(pattern="^https?://.+")]
+ModelServer = Annotated[str, msgspec.Meta(pattern="^https?://[^/@]+(/.*)?$")]
 MODEL_SERVERS: Final = (
     "http://127.0.0.1:11434/v1",
     "http://127.0.0.1:8000/v1",
@@ -265,9 +274,19 @@ class Worker(_Section, frozen=True):
     """As that of `[gateway]`."""
 
 
+REQUEST_BYTES_LEAST: Final = 100
+
+
 class Api(_Section, frozen=True):
     bind_address: BindAddress = BindAddress("127.0.0.1:8080")
     max_request_size: ByteSize = ByteSize(10_000_000)
+
+    def __post_init__(self) -> None:
+        if self.max_request_size < REQUEST_BYTES_LEAST:
+            raise ValueError(
+                f"max_request_size is at least {REQUEST_BYTES_LEAST} bytes, not "
+                f"{int(self.max_request_size)}: no task would be small enough"
+            )
 
 
 class RetryPolicy(_Section, frozen=True):
@@ -324,6 +343,14 @@ class Scheduler(_Section, frozen=True):
     retry: RetryPolicy = RetryPolicy()
     load_balancing: LoadBalancing = LoadBalancing()
     fault_tolerance: FaultTolerance = FaultTolerance()
+
+    def __post_init__(self) -> None:
+        if self.lease_seconds < 2.0 * self.heartbeat_seconds:
+            raise ValueError(
+                f"lease_seconds = {self.lease_seconds:g} is less than twice heartbeat_seconds = "
+                f"{self.heartbeat_seconds:g}: leases are renewed by heartbeats, and would end "
+                "before"
+            )
 
 
 class Telemetry(_Section, frozen=True):

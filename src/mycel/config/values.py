@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from mycel.core.hours import parse as parse_hours
+from mycel.swarm.multiaddrs import EXAMPLE, objection
 
 from .algorithms import ALGORITHMS, ALGORITHMS_GROUP, installed_algorithms
 from .sizes import parse_size
@@ -111,7 +112,7 @@ def _bind_address(text: str) -> BindAddress:
 
 
 def _multiaddr(text: str) -> Multiaddr:
-    parts = text.split("/")
-    if len(parts) < 3 or parts[0] or not all(parts[1:]):
-        raise ValueError(f'expected a multiaddress, such as "/ip4/0.0.0.0/tcp/4001", got {text!r}')
+    wrong = objection(text)
+    if wrong:
+        raise ValueError(f'expected a multiaddress, such as "{EXAMPLE}", got {text!r}: {wrong}')
     return Multiaddr(text)

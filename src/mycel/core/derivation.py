@@ -16,7 +16,7 @@ import msgspec
 from .errors import Unprocessable
 from .jobs import Specification
 from .stages import Stage
-from .substitution import fill_value, head_of, references
+from .substitution import Budget, fill_value, head_of, references
 from .sweeps import Sweep
 
 BATCH_TASKS_MAX: Final = 10_000
@@ -161,7 +161,7 @@ def input_arguments(one: Any, template: Any, alone: bool) -> Any:
     mentions none, and a function's only argument."""
     parameters = one if isinstance(one, dict) else {"input": one}
     if template is not None:
-        return fill_value(template, parameters)
+        return fill_value(template, parameters, Budget())
     if alone and list(parameters) == ["input"]:
         return [parameters["input"]]
     return parameters

@@ -2,6 +2,7 @@
 
     CoreError
     ├── WrongStep            ours: a transition that the tables do not allow
+    ├── TooLong              the client's: what a task's texts would become
     └── Refusal              the client's: nothing was changed
         ├── NotFound             404
         ├── Conflict             409
@@ -23,6 +24,10 @@ class WrongStep(CoreError):
 
     def __init__(self, subject: str, state: str, step: str) -> None:
         super().__init__(f"a {subject} that is {state} cannot {step}")
+
+
+class TooLong(CoreError):
+    """What a task's texts would become, once they are filled."""
 
 
 class Refusal(CoreError):

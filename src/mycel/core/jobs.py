@@ -14,6 +14,7 @@ from typing import NewType
 import msgspec
 
 from . import bitmaps
+from .errors import TooLong
 from .files import digests_in, mentions_files
 from .identifiers import JobId, JobNumber
 from .resources import Requirements
@@ -194,8 +195,11 @@ class Block:
 
     def files_of(self, index: int) -> list[str]:
         """Digests of the files that a task names, in its job or in its arguments."""
-        named = [one.digest for one in self.work.inputs if one.digest]
-        argument = self.argument(index)
+        named = [one.digest for one in self.group.specification.work.inputs if one.digest]
+        try:
+            argument = self.argument(index)
+        except TooLong:  # told when it is sent
+            return named
         return named + digests_in(argument) if mentions_files(argument) else named
 
     @property

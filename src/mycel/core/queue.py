@@ -183,6 +183,7 @@ class Backoff:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Waiting]] = []
         self._due: dict[TaskKey, float] = {}
+        self._shapes: dict[Shape, set[TaskKey]] = {}
         self._order = 0
 
     def __len__(self) -> int:
@@ -199,13 +200,20 @@ class Backoff:
     def due_at(self, key: TaskKey) -> float | None:
         return self._due.get(key)
 
+    def has_any_of(self, shape: Shape) -> bool:
+        return shape in self._shapes
+
     def add(self, waiting: Waiting, due_at: float) -> None:
         self._order += 1
         self._due[waiting.key] = due_at
+        self._shapes.setdefault(waiting.block.group.shape, set()).add(waiting.key)
         heapq.heappush(self._heap, (due_at, self._order, waiting))
 
-    def remove(self, key: TaskKey) -> bool:
-        return self._due.pop(key, None) is not None
+    def remove(self, key: TaskKey, block: Block) -> bool:
+        if self._due.pop(key, None) is None:
+            return False
+        self._forget(key, block)
+        return True
 
     def take_due(self, now: float) -> list[Waiting]:
         due = []
@@ -213,8 +221,16 @@ class Backoff:
             due_at, _, waiting = heapq.heappop(self._heap)
             if self._due.get(waiting.key) == due_at:
                 del self._due[waiting.key]
+                self._forget(waiting.key, waiting.block)
                 due.append(waiting)
         return due
+
+    def _forget(self, key: TaskKey, block: Block) -> None:
+        shape = block.group.shape
+        keys = self._shapes[shape]
+        keys.discard(key)
+        if not keys:
+            del self._shapes[shape]
 
     def _skip_removed(self) -> None:
         while self._heap and self._due.get(self._heap[0][2].key) != self._heap[0][0]:

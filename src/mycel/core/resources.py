@@ -11,29 +11,32 @@ from typing import Final
 
 import msgspec
 
+from .quantities import Amount, Count, Finite, Share, Size
+
 Pairs = tuple[tuple[str, str], ...]
-Amounts = tuple[tuple[str, float], ...]
+Amounts = tuple[tuple[str, Finite], ...]
+"""Sums and differences too, which may be a trace below nothing."""
 
 SLOTS_MAX: Final = 4096
 """No lease has more slots, however small the task."""
 
 
 class GpuRequirement(msgspec.Struct, frozen=True, omit_defaults=True):
-    count: float = 1.0
+    count: Amount = 1.0
     """Whole GPUs, or a fraction of one."""
     model: str = ""
-    memory: int = 0
+    memory: Size = 0
     """Bytes that each of them must have."""
 
 
 class Requirements(msgspec.Struct, frozen=True, omit_defaults=True):
     """Resources are reserved; constraints only filter."""
 
-    cpu_cores: float = 0.0
-    min_memory: int = 0
-    disk: int = 0
+    cpu_cores: Amount = 0.0
+    min_memory: Size = 0
+    disk: Size = 0
     gpus: GpuRequirement | None = None
-    custom: Amounts = ()
+    custom: tuple[tuple[str, Amount], ...] = ()
     labels: Pairs = ()
     arch: str = ""
     os: str = ""
@@ -43,7 +46,7 @@ class Requirements(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str
-    memory: int
+    memory: Size
     vendor: str = ""
 
 
@@ -52,18 +55,18 @@ class ServedModel(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     kind: str = "chat"
-    slots: int = 1
+    slots: Count = 1
     """Requests at once; 0 while it is loaded again."""
-    memory: int = 0
-    gpu_memory: int = 0
+    memory: Size = 0
+    gpu_memory: Size = 0
 
 
 class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that a worker brings, whether taken or not."""
 
-    cpu_cores: float = 0.0
-    memory: int = 0
-    disk: int = 0
+    cpu_cores: Amount = 0.0
+    memory: Size = 0
+    disk: Size = 0
     gpus: tuple[Gpu, ...] = ()
     models: tuple[str, ...] = ()
     drivers: tuple[str, ...] = ()
@@ -72,7 +75,7 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     os: str = ""
     software: Pairs = ()
     custom: Amounts = ()
-    price: float = 0.0
+    price: Amount = 0.0
     """What it asks for one task at the least, in whatever unit the swarm has agreed on."""
     sandbox: str = ""
     """What its processes and functions run in, such as `bubblewrap`; empty is nothing."""
@@ -97,9 +100,9 @@ class Free(msgspec.Struct, frozen=True, omit_defaults=True):
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     """What of a machine is really in use, by whomever, in sixteenths: small changes are none."""
 
-    cpu: int = 0
-    memory: int = 0
-    gpus: tuple[int, ...] = ()
+    cpu: Share = 0
+    memory: Share = 0
+    gpus: tuple[Share, ...] = ()
     """In the order of its GPUs; -1 for one that does not say."""
 
 

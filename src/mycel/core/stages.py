@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from .errors import TooLong
 from .states import STAGE, StageState, StageStep, TaskState
-from .substitution import fill_text, fill_value, references, references_in
+from .substitution import Budget, fill_text, fill_value, index_of, references, references_in
 
 if TYPE_CHECKING:
     from .jobs import Block, Group
@@ -74,15 +75,19 @@ def find_cycle(needs: Sequence[Sequence[int]]) -> list[int] | None:
     return None
 
 
-def wanted(work: Work, arguments: bytes) -> set[str]:
-    """The stages whose results these texts ask for."""
+def wanted(work: Work, arguments: bytes) -> set[tuple[str, int | None]]:
+    """The stages whose results these texts ask for, and of which task, if only of one."""
     texts = (*work.command, *(value for _, value in work.env))
     found = [path for text in texts for path in references(text)]
     for encoded in (work.input, arguments):
         if b"${" in encoded:
             found += references_in(msgspec.json.decode(encoded))
-    parts = (path.replace("[", ".").split(".") for path in found)
-    return {part[1] for part in parts if part[0] == NEEDS and len(part) > 1}
+    parts = (path.replace("[", ".").replace("]", "").split(".") for path in found)
+    return {
+        (name, index_of(rest[0]) if rest else None)
+        for first, name, *rest in (part for part in parts if len(part) > 1)
+        if first == NEEDS
+    }
 
 
 class Handed:
@@ -90,24 +95,35 @@ class Handed:
 
     def __init__(self, results: dict[str, list[Any]]) -> None:
         self._values = {NEEDS: results}
-        self._works: dict[Group, Work] = {}
+        self._works: dict[Group, Work | TooLong] = {}
 
     def work(self, group: Group) -> Work:
+        """Raises `TooLong`, for each of the group's tasks."""
         filled = self._works.get(group)
         if filled is None:
-            work = group.specification.work
-            filled = self._works[group] = msgspec.structs.replace(
-                work,
-                command=tuple(fill_text(word, self._values) for word in work.command),
-                env=tuple((name, fill_text(value, self._values)) for name, value in work.env),
-                input=self.arguments(work.input) if work.input else b"",
-            )
+            try:
+                filled = self._filled(group.specification.work)
+            except TooLong as error:
+                filled = error
+            self._works[group] = filled
+        if isinstance(filled, TooLong):
+            raise filled
         return filled
+
+    def _filled(self, work: Work) -> Work:
+        values, budget = self._values, Budget()
+        return msgspec.structs.replace(
+            work,
+            command=tuple(fill_text(word, values, budget) for word in work.command),
+            env=tuple((name, fill_text(value, values, budget)) for name, value in work.env),
+            input=self.arguments(work.input) if work.input else b"",
+        )
 
     def arguments(self, encoded: bytes) -> bytes:
         if b"${" not in encoded:
             return encoded
-        return msgspec.json.encode(fill_value(msgspec.json.decode(encoded), self._values))
+        filled = fill_value(msgspec.json.decode(encoded), self._values, Budget())
+        return msgspec.json.encode(filled)
 
 
 class StageRun:

@@ -14,12 +14,36 @@ from typing import Any, Final
 
 import msgspec
 
+from .errors import TooLong
+
 _NAME: Final = r"[A-Za-z_][\w-]*(?:\.[\w-]+|\[\d+\])*"
 _REFERENCE: Final = re.compile(rf"(\$?)\$\{{({_NAME})\}}")
 _BRACES: Final = re.compile(rf"(\$?)\$\{{({_NAME})\}}|\{{([^{{}}]+)\}}")
 _STEP: Final = re.compile(r"[\w-]+")
+_INDEX: Final = re.compile(r"[0-9]{1,9}")
+"""Not `str.isdigit`, which also holds for what `int` does not take, such as "²"."""
+
+FILLED_CHARACTERS_MAX: Final = 8 << 20
+"""All values together that take a name's place in one task: a few bytes that mention a long value
+a million times would take all memory that there is."""
 
 Values = Mapping[str, Any]
+
+
+class Budget:
+    """How much may still come of the texts of one task."""
+
+    def __init__(self) -> None:
+        self._left = FILLED_CHARACTERS_MAX
+
+    def take(self, text: str) -> str:
+        self._left -= len(text)
+        if self._left < 0:
+            raise TooLong(
+                f"the values that fill its texts are more than {FILLED_CHARACTERS_MAX >> 20} "
+                "million characters together"
+            )
+        return text
 
 
 class _Missing:
@@ -58,38 +82,42 @@ def head_of(path: str) -> str:
     return path.replace("[", ".").partition(".")[0]
 
 
-def fill_text(text: str, values: Values) -> str:
-    """In one pass: a value that looks like a reference is not filled again."""
-    return _fill(_REFERENCE, text, values) if "${" in text else text
+def fill_text(text: str, values: Values, budget: Budget) -> str:
+    """In one pass: a value that looks like a reference is not filled again. Raises `TooLong`, as
+    the others do."""
+    return _fill(_REFERENCE, text, values, budget) if "${" in text else text
 
 
-def fill_word(text: str, values: Values) -> str:
+def fill_word(text: str, values: Values, budget: Budget) -> str:
     """The same for a word of a command, where `{name}` will do as well."""
-    return _fill(_BRACES, text, values) if "{" in text else text
+    return _fill(_BRACES, text, values, budget) if "{" in text else text
 
 
-def _fill(pattern: re.Pattern[str], text: str, values: Values) -> str:
+def _fill(pattern: re.Pattern[str], text: str, values: Values, budget: Budget) -> str:
     def filled(match: re.Match[str]) -> str:
         escaped, path, *name = match.groups()
         found = values.get(name[0], _MISSING) if path is None else _look_up(path, values)
         if found is _MISSING:
             return match[0]
-        return match[0][1:] if escaped else text_of(found)
+        return match[0][1:] if escaped else budget.take(text_of(found))
 
     return pattern.sub(filled, text)
 
 
-def fill_value(value: Any, values: Values) -> Any:
+def fill_value(value: Any, values: Values, budget: Budget) -> Any:
     if isinstance(value, str):
         whole = _REFERENCE.fullmatch(value)
         if whole is not None and not whole[1]:
             found = _look_up(whole[2], values)
-            return value if found is _MISSING else found
-        return fill_text(value, values)
+            if found is _MISSING:
+                return value
+            budget.take(text_of(found))
+            return found
+        return fill_text(value, values, budget)
     if isinstance(value, list):
-        return [fill_value(one, values) for one in value]
+        return [fill_value(one, values, budget) for one in value]
     if isinstance(value, dict):
-        return {name: fill_value(one, values) for name, one in value.items()}
+        return {name: fill_value(one, values, budget) for name, one in value.items()}
     return value
 
 
@@ -98,8 +126,14 @@ def _look_up(path: str, values: Values) -> Any:
     for step in _STEP.findall(path):
         if isinstance(found, Mapping) and step in found:
             found = found[step]
-        elif isinstance(found, list) and step.isdigit() and int(step) < len(found):
-            found = found[int(step)]
+        elif isinstance(found, list) and (index := index_of(step)) is not None:
+            if index >= len(found):
+                return _MISSING
+            found = found[index]
         else:
             return _MISSING
     return found
+
+
+def index_of(step: str) -> int | None:
+    return int(step) if _INDEX.fullmatch(step) else None

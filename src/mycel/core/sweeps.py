@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from .substitution import fill_value
+from .substitution import Budget, fill_value
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
@@ -47,8 +47,14 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def arguments(self, index: int) -> bytes:
         """JSON: an object of the parameters, or the template filled with them."""
-        chosen = self.parameters(index)
+        return self._with(self.parameters(index))
+
+    def longest(self) -> bytes:
+        """What no task's arguments are longer than; raises `TooLong`."""
+        return self._with([(axis.name, max(axis.values, key=len)) for axis in self.axes])
+
+    def _with(self, chosen: list[tuple[str, bytes]]) -> bytes:
         if not self.template:
             return b"{" + b",".join(b"%s:%s" % (_encode(name), v) for name, v in chosen) + b"}"
         values: dict[str, Any] = {name: _decode(value) for name, value in chosen}
-        return _encode(fill_value(_decode(self.template), values))
+        return _encode(fill_value(_decode(self.template), values, Budget()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from .identifiers import JobId, PeerId
@@ -217,10 +219,14 @@ class Obstacle(msgspec.Struct, frozen=True):
     count: int
 
 
+ENDED: Final = "ended"
+
+
 class Explanation(msgspec.Struct, frozen=True):
     job_id: JobId
     index: int
     state: str
+    """`ENDED` for a task whose end is in the journal alone."""
     reason: str
     summary: str
     obstacles: list[Obstacle]

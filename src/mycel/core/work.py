@@ -8,6 +8,7 @@ import msgspec
 
 from .files import Input, Outputs
 from .identifiers import AttemptId
+from .quantities import Amount
 from .resources import Booking, Pairs, Requirements
 
 DEFAULT_USER = "owner"
@@ -30,7 +31,7 @@ class Bounds(msgspec.Struct, frozen=True, omit_defaults=True):
     """`required`: it runs in a sandbox or not at all."""
     memory_max: int = 0
     """Bytes; 0 is no limit but the worker's."""
-    cores_max: float = 0.0
+    cores_max: Amount = 0.0
 
 
 NO_BOUNDS: Final = Bounds()
@@ -67,13 +68,26 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     parameters: bytes = b""
     """JSON, for `model`."""
     env: Pairs = ()
-    timeout_seconds: float | None = None
+    timeout_seconds: Amount | None = None
     bounds: Bounds = NO_BOUNDS
     environment: Environment | None = None
     mounts: tuple[str, ...] = ()
     """For `container`: `path:path in the container`, with `:ro` to read it only."""
     inputs: tuple[Input, ...] = ()
     outputs: Outputs | None = None
+
+
+def work_bytes(work: Work) -> int:
+    """What it takes of a message, but for names of fields and the like."""
+    texts = [*work.command, *work.mounts]
+    for name, value in work.env:
+        texts += (name, value)
+    for one in work.inputs:
+        texts += (one.path, one.digest)
+    size = sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
+    if work.environment is not None:
+        size += len(work.environment.text.encode())
+    return size + len(work.input) + len(work.parameters)
 
 
 class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -87,7 +101,7 @@ class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     user: str = DEFAULT_USER
     priority: int = 0
     sandbox: str = ""
-    max_cost: float | None = None
+    max_cost: Amount | None = None
     """Providers that ask more for a task are left out."""
     network: bool = False
 

@@ -7,7 +7,7 @@ import random
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,7 @@ from mycel.blobs.keeping import Keeping, Swarmwise
 from mycel.blobs.store import BlobStore
 from mycel.config import Configuration
 from mycel.core.events import DataHeld, Event
+from mycel.core.matching import Algorithm
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import RetrySettings, SchedulerSettings
 from mycel.discovery.peerbook import PeerBook
@@ -91,29 +92,93 @@ def settings_of(configuration: Configuration) -> SchedulerSettings:
 
 async def serve(program: Program, port: int | None) -> None:
     from mycel.api.hot import Limits
-    from mycel.api.server import CannotBind, PortInUse, bind
 
     sys.setswitchinterval(SWITCH_SECONDS)
     configuration = program.configuration
-    address = configuration.scheduler.api.bind_address
-    try:
-        # First of all: a port in use should cost nobody a started node.
-        bound = bind(address.host, address.port if port is None else port)
-    except (PortInUse, CannotBind) as error:
-        raise RoleFault(str(error)) from error
+    bound = _bound(configuration, port)
+    algorithms = load_algorithms(configuration.scheduler.selection_algorithm, program.warn)
     loop = asyncio.get_running_loop()
     path = program.folder.path / "journal.db"
     store = SqliteStore(path, loop.call_soon_threadsafe, swarm=configuration.swarm.name)
-    machine = Scheduler(
+    machine = _machine(configuration, algorithms)
+    backend = SchedulerBackend(machine, store, LiveLogs(path), program.options.name, __version__)
+    checkpoints = CheckpointFiles(path, loop.call_soon_threadsafe)
+    node = _node(program, machine, store, backend, checkpoints)
+    backend.checkpoints = checkpoints
+    backend.log_lines_dropped = lambda: program.log.lines_dropped
+    keeping = keeping_of(program, machine, node.post)
+    node.blobs = keeping.channels
+    limits = Limits(request_bytes=configuration.scheduler.api.max_request_size)
+
+    def load_chosen(changed: Configuration) -> None:
+        chosen = changed.scheduler.selection_algorithm
+        if chosen not in algorithms:  # installed, or mended, since the scheduler started
+            algorithms.update(load_algorithms(chosen, program.warn))
+
+    def take_over(changed: Configuration) -> None:
+        limits.request_bytes = changed.scheduler.api.max_request_size
+        files = changed.scheduler.files
+        keeping.limit(files.store_size, files.max_blob_size, files.upload_hours * 3600.0)
+        node.reconfigure(settings_of(changed), changed.scheduler.announce_interval)
+
+    program.before_reload.append(load_chosen)
+    program.on_reload.append(take_over)
+    swarm = await program.start_swarm(node)
+    api: ApiServer | None = None
+    try:
+        node.start(swarm)
+        network = SchedulerNetwork(
+            node, machine, program.options.name, __version__, ways_of(configuration)
+        )
+        backend.start(node.post, swarm.peer, network)
+        backend.keep_blobs(keeping)
+        backend.spread = program.revoking.spread
+        backend.credentials = node.credentials = _credentials(program, swarm.peer)
+        api = await _start_api(program, backend, bound, limits)
+        loop.call_later(SWEEP_SECONDS, checkpoints.sweep, machine.is_live)
+        program.ready(swarm.peer, swarm.addresses, api.address)
+        await program.until_ended()
+    finally:
+        await _stop(api, backend, node)
+        await keeping.stop()
+        await swarm.stop()
+        store.close()
+        checkpoints.close()
+        backend.close()
+        bound.close()
+
+
+def _bound(configuration: Configuration, port: int | None) -> socket.socket:
+    """First of all: a port in use should cost nobody a started node."""
+    from mycel.api.server import CannotBind, PortInUse, bind
+
+    address = configuration.scheduler.api.bind_address
+    try:
+        return bind(address.host, address.port if port is None else port)
+    except (PortInUse, CannotBind) as error:
+        raise RoleFault(str(error)) from error
+
+
+def _machine(configuration: Configuration, algorithms: Mapping[str, Algorithm]) -> Scheduler:
+    return Scheduler(
         settings_of(configuration),
         digest=lambda value: blake3(value).digest(),
         random=random.random,
         stopwatch=time.perf_counter,
-        algorithms=load_algorithms(),
+        algorithms=algorithms,
         hasher=blake3,
     )
-    backend = SchedulerBackend(machine, store, LiveLogs(path), program.options.name, __version__)
-    checkpoints = CheckpointFiles(path, loop.call_soon_threadsafe)
+
+
+def _node(
+    program: Program,
+    machine: Scheduler,
+    store: SqliteStore,
+    backend: SchedulerBackend,
+    checkpoints: CheckpointFiles,
+) -> SchedulerNode:
+    configuration = program.configuration
+    loop = asyncio.get_running_loop()
     node = SchedulerNode(
         machine,
         LoopClock(loop),
@@ -132,46 +197,17 @@ async def serve(program: Program, port: int | None) -> None:
         checkpoints=checkpoints,
         vigil=Vigil(loop.call_soon, lambda: machine.tasks_out),
     )
-    backend.checkpoints = checkpoints
-    backend.log_lines_dropped = lambda: program.log.lines_dropped
     node.arrival = program.arrival()
-    keeping = keeping_of(program, machine, node.post)
-    node.blobs = keeping.channels
-    limits = Limits(request_bytes=configuration.scheduler.api.max_request_size)
+    return node
 
-    def take_over(changed: Configuration) -> None:
-        limits.request_bytes = changed.scheduler.api.max_request_size
-        node.reconfigure(settings_of(changed), changed.scheduler.announce_interval)
 
-    program.on_reload.append(take_over)
-    swarm = await program.start_swarm(node)
-    api: ApiServer | None = None
-    try:
-        node.start(swarm)
-        network = SchedulerNetwork(
-            node, machine, program.options.name, __version__, ways_of(configuration)
-        )
-        backend.start(node.post, swarm.peer, network)
-        backend.keep_blobs(keeping)
-        backend.spread = program.revoking.spread
-        backend.credentials = node.credentials = Credentials(
-            lambda token: tokens.bind(program.owner_public, token, swarm.peer),
-            program.revoking.revoked,
-            program.note,
-            keep_at=program.folder.path / "credentials",
-        )
-        api = await _start_api(program, backend, bound, limits)
-        loop.call_later(SWEEP_SECONDS, checkpoints.sweep, machine.is_live)
-        program.ready(swarm.peer, swarm.addresses, api.address)
-        await program.until_ended()
-    finally:
-        await _stop(api, backend, node)
-        await keeping.stop()
-        await swarm.stop()
-        store.close()
-        checkpoints.close()
-        backend.close()
-        bound.close()
+def _credentials(program: Program, peer: str) -> Credentials:
+    return Credentials(
+        lambda token: tokens.bind(program.owner_public, token, peer),
+        program.revoking.revoked,
+        program.note,
+        keep_at=program.folder.path / "credentials",
+    )
 
 
 def keeping_of(program: Program, machine: Scheduler, post: Callable[[Event], None]) -> Keeping:

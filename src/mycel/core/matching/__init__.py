@@ -5,7 +5,7 @@ from .obstacles import all_obstacles, obstacle
 from .pool import Pool
 from .selection import ALGORITHMS, STRATEGIES, Algorithm, SelectionSettings, View
 from .standing import LOAD_METRICS, Member
-from .versions import version_satisfies
+from .versions import is_version_range, version_satisfies
 
 __all__ = [
     "ALGORITHMS",
@@ -18,6 +18,7 @@ __all__ = [
     "View",
     "all_obstacles",
     "has_room",
+    "is_version_range",
     "left_after",
     "obstacle",
     "slots_that_fit",

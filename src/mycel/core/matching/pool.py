@@ -265,17 +265,21 @@ class Pool:
         candidates = self.filtered(shape) & among
         if excluded:
             candidates = without(candidates, excluded)
-        view = View(self, shape, random, having_data)
         need = reserved(shape)
+
+        def fits_now(slot: int) -> bool:
+            member = self.at(slot)
+            return has_room(need, member.capabilities, member.expected)
+
         room = self._room.cut(candidates, need)
         late = candidates ^ room
         wrong = 0
+        view = View(self, shape, random, having_data, fits_now)
         while room:
             for slot in self._order.apply(room, view):
-                member = self.at(slot)
                 room ^= 1 << slot
-                if has_room(need, member.capabilities, member.expected):
-                    yield member, True
+                if fits_now(slot):
+                    yield self.at(slot), True
                     continue
                 late |= 1 << slot
                 wrong += 1
@@ -284,6 +288,7 @@ class Pool:
                     late |= room ^ exact
                     room = exact
                 break  # it was no standard for the others: order them again without it
+        view = View(self, shape, random, having_data)
         for slot in self._order.apply(late, view) if late else ():
             yield self.at(slot), False
 

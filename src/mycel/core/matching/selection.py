@@ -40,9 +40,17 @@ class View:
     """What an algorithm may look at, for one shape."""
 
     def __init__(
-        self, pool: Pool, shape: Shape, random: Callable[[], float], having_data: int = 0
+        self,
+        pool: Pool,
+        shape: Shape,
+        random: Callable[[], float],
+        having_data: int = 0,
+        counts: Callable[[int], bool] = lambda _: True,
     ) -> None:
+        """`counts` says of a worker whether others may be measured by it: a set of those with
+        room may hold some that have none."""
         self._pool = pool
+        self._counts = counts
         self.shape = shape
         self.random = random
         self.having_data = having_data
@@ -67,14 +75,19 @@ class View:
         rest = mask
         unmeasured = without(mask, self._pool.measured)
         while rest:
-            best = next((n for n in history.descending() if history.of(n) & rest), mean)
-            if rest & unmeasured:
-                best = max(best, mean)
+            best = next((n for n in history.descending() if self._any(history.of(n) & rest)), None)
+            if best is None or (best < mean and self._any(rest & unmeasured)):
+                best = mean
             equal = history.at_least(best - EQUAL_STEPS) & rest
             if mean >= best - EQUAL_STEPS:
                 equal |= rest & unmeasured
+            if not equal:  # nobody left counts
+                equal = rest
             yield equal
             rest ^= equal
+
+    def _any(self, mask: int) -> bool:
+        return any(self._counts(slot) for slot in slots_of(mask))
 
     def in_turn(self, mask: int) -> Iterator[int]:
         """One by one, from behind the one that had the last turn."""

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Final
+
+_CONDITION: Final = re.compile(r"\s*(?:>=|<=|==|!=|>|<)?\s*v?[0-9][\w.+-]*\s*")
+
+
+def is_version_range(wanted: str) -> bool:
+    """Whether `version_satisfies` understands all of it. ">=12 <13" lacks a comma, "~=3.11" and
+    "3.11.*" are another language's: they would never fit, or only in part."""
+    return all(_CONDITION.fullmatch(part) for part in wanted.split(","))
 
 
 def version_satisfies(version: str, wanted: str) -> bool:

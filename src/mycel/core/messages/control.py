@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from mycel.core.identifiers import LeaseId, RequestId
+from mycel.core.quantities import Amount, Count, Finite
 from mycel.core.resources import Amounts, Free, Usage
 from mycel.core.work import Shape
 
@@ -16,10 +17,10 @@ from .base import Message
 class Request(Message, frozen=True, tag="request"):
     request: RequestId
     shape: Shape
-    slots: int
+    slots: Count
     token: bytes = b""
     """By what right: of the shape's user, bound to the scheduler that asks."""
-    expected_seconds: float = 0.0
+    expected_seconds: Amount = 0.0
     """How long such tasks usually take; 0 if nobody knows."""
 
 
@@ -30,19 +31,19 @@ class Offer(Message, frozen=True, tag="offer"):
     request: RequestId
     yes: bool
     reason: str = ""
-    eta_seconds: float = 0.0
+    eta_seconds: Amount = 0.0
     """With a yes: how long until such a task starts. With a no: when there may be room."""
-    cost: float = 0.0
+    cost: Amount = 0.0
     """Of one task, as long as it is expected to take."""
     lease: LeaseId | None = None
-    slots: int = 0
-    window: int = 0
-    clock: float = 0.0
-    capacity: int = 0
+    slots: Count = 0
+    window: Count = 0
+    clock: Finite = 0.0
+    capacity: Count = 0
     """How many more such tasks fit beside these."""
-    floor: float = 0.0
+    floor: Amount = 0.0
     """Each attempt under the lease costs at least this…"""
-    rate: float = 0.0
+    rate: Amount = 0.0
     """…or so much an hour, as long as the lease lasts."""
 
 
@@ -51,7 +52,7 @@ class Wanted(Message, frozen=True, tag="wanted"):
     all: a worker has as many as it has lanes, and is asked many times a second."""
 
     lease: LeaseId
-    slots: int
+    slots: Count
     priority: int
     ours: bool
     """The request came from the holder of the leases itself."""
@@ -63,7 +64,7 @@ class Load(Message, frozen=True, tag="load"):
     """What of the worker is free now, as a whole."""
 
     free: Free
-    running: int
+    running: Count
     accepting: bool = True
     closed_for: str = ""
     usage: Usage | None = None
@@ -73,7 +74,7 @@ class LoadChange(Message, frozen=True, tag="load_change"):
     """What has changed since `Register`, or since the last of these; None is as before. After a
     `Described` the next one is whole."""
 
-    running: int
+    running: Count
     accepting: bool = True
     cpu_millis: int | None = None
     memory: int | None = None
@@ -116,7 +117,7 @@ class Close(Message, frozen=True, tag="close"):
     request: RequestId
     on: bool
     user: str
-    hand_back_after_seconds: float | None = None
+    hand_back_after_seconds: Finite | None = None
     token: bytes = b""
     """By what right: of that user, bound to the scheduler that asks."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId
+from mycel.core.quantities import Amount, Count, Finite, Size
 from mycel.core.resources import Capabilities, Free, Usage
 from mycel.core.work import Shape, Work
 
@@ -17,7 +18,7 @@ class Window(msgspec.Struct, frozen=True, array_like=True):
     """How many attempts a lease's holder may have out at once: slots and prefetch."""
 
     lease: LeaseId
-    size: int
+    size: Count
 
 
 # Worker to scheduler, on the work stream
@@ -28,7 +29,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 
     attempt: AttemptId
     job: JobNumber
-    index: int
+    index: Size
     state: str
     value: bytes = b""
     digest: bytes = b""
@@ -38,16 +39,16 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     driver_fault: bool = False
     stdout: bytes = b""
     stderr: bytes = b""
-    started_at: float = 0.0
-    ended_at: float = 0.0
-    number: int = 1
+    started_at: Finite = 0.0
+    ended_at: Finite = 0.0
+    number: Size = 1
     crashed: bool = False
     """It took its interpreter along."""
-    value_size: int = 0
+    value_size: Size = 0
     """Not 0 if the value is too long for a message: `value` is empty then, and is fetched."""
-    peak_memory: int = 0
+    peak_memory: Size = 0
     """Bytes; 0 if it was not measured."""
-    cpu_seconds: float = 0.0
+    cpu_seconds: Amount = 0.0
 
     @property
     def size(self) -> int:
@@ -59,20 +60,20 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 class HeldAttempt(msgspec.Struct, frozen=True, array_like=True):
     attempt: AttemptId
     job: JobNumber
-    index: int
+    index: Size
     lease: LeaseId
-    number: int
-    started_at: float | None
+    number: Size
+    started_at: Finite | None
     """None while it waits in its lane, as far as the worker knows."""
 
 
 class HeldLease(msgspec.Struct, frozen=True, array_like=True):
     lease: LeaseId
     shape: Shape
-    slots: int
-    window: int
-    floor: float = 0.0
-    rate: float = 0.0
+    slots: Count
+    window: Count
+    floor: Amount = 0.0
+    rate: Amount = 0.0
 
 
 class Register(Message, frozen=True, tag="register"):
@@ -81,9 +82,9 @@ class Register(Message, frozen=True, tag="register"):
     Outcomes that would make it too long are listed among the attempts, and follow in `Results`.
     """
 
-    version: int
+    version: Size
     boot: int
-    clock: float
+    clock: Finite
     name: str
     capabilities: Capabilities
     free: Free
@@ -118,14 +119,14 @@ class Accepted(Message, frozen=True, tag="accepted"):
 
     lease: LeaseId
     first: AttemptId
-    count: int
+    count: Count
 
 
 class Refused(Message, frozen=True, tag="refused"):
     """They have arrived and will not be run: the lease is gone."""
 
     first: AttemptId
-    count: int
+    count: Count
     lease: LeaseId
     reason: str
 
@@ -133,14 +134,14 @@ class Refused(Message, frozen=True, tag="refused"):
 class Started(Message, frozen=True, tag="started"):
     """These outlived 50 ms; quicker ones are never announced."""
 
-    clock: float
-    attempts: list[tuple[AttemptId, float]]
+    clock: Finite
+    attempts: list[tuple[AttemptId, Finite]]
     windows: tuple[Window, ...] = ()
     """Nothing should be sent to wait behind them."""
 
 
 class Results(Message, frozen=True, tag="results"):
-    clock: float
+    clock: Finite
     outcomes: list[Outcome]
     windows: list[Window]
 
@@ -149,7 +150,7 @@ class ResultPart(Message, frozen=True, tag="result_part"):
     """The answer to `Fetch`; without data if the worker does not have that outcome."""
 
     attempt: AttemptId
-    offset: int
+    offset: Size
     data: bytes
 
 
@@ -175,7 +176,7 @@ class Text(msgspec.Struct, frozen=True, array_like=True):
     attempt: AttemptId
     stream: int
     """1 is standard output, 2 standard error."""
-    offset: int
+    offset: Size
     """In bytes from the stream's beginning: what was left out shows as a gap."""
     data: bytes
 
@@ -198,10 +199,10 @@ class CheckpointPart(Message, frozen=True, tag="checkpoint_part"):
     the answer to `CheckpointWanted`; `size` is 0 if the task has none."""
 
     attempt: AttemptId
-    version: int
+    version: Size
     """Counts the checkpoints of an attempt."""
-    offset: int
-    size: int
+    offset: Size
+    size: Size
     """Of the whole."""
     digest: bytes
     """blake3 of the whole."""
@@ -212,8 +213,8 @@ class CheckpointTaken(Message, frozen=True, tag="checkpoint_taken"):
     """So much of that version has arrived: go on there. `is_kept` once the whole is on disk."""
 
     attempt: AttemptId
-    version: int
-    upto: int
+    version: Size
+    upto: Size
     is_kept: bool
 
 
@@ -221,7 +222,7 @@ class CheckpointWanted(Message, frozen=True, tag="checkpoint_wanted"):
     """An attempt asks for the last checkpoint of its task, from `offset` on."""
 
     attempt: AttemptId
-    offset: int
+    offset: Size
 
 
 class LeaseOver(Message, frozen=True, tag="lease_over"):
@@ -258,9 +259,9 @@ def in_parts(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
 class Welcome(Message, frozen=True, tag="welcome"):
     """The answer to `Register`: what the worker should forget."""
 
-    version: int
+    version: Size
     boot: int
-    lease_seconds: float
+    lease_seconds: Amount
     unknown_leases: list[LeaseId]
     kill: list[AttemptId]
 
@@ -278,10 +279,19 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True):
     arguments: list[bytes]
     """JSON, one per attempt; empty if the job has none."""
 
+    @property
+    def is_sound(self) -> bool:
+        count = len(self.indices)
+        return 0 < count == len(self.numbers) and len(self.arguments) in (0, count)
+
 
 class Assign(Message, frozen=True, tag="assign"):
     lease: LeaseId
     bundles: list[Bundle]
+
+    def __post_init__(self) -> None:
+        if not self.bundles or not all(bundle.is_sound for bundle in self.bundles):
+            raise ValueError("an assignment has attempts, and its bundles as many of everything")
 
 
 class Withdraw(Message, frozen=True, tag="withdraw"):
@@ -304,14 +314,14 @@ class Fetch(Message, frozen=True, tag="fetch"):
     """Send so much of the value of an outcome that was announced with its size."""
 
     attempt: AttemptId
-    offset: int
+    offset: Size
     length: int
 
 
 class Renew(Message, frozen=True, tag="renew"):
     """`echo` is the worker's own clock as its last heartbeat carried it."""
 
-    echo: float
+    echo: Finite
     leases: list[LeaseId]
 
 
@@ -319,7 +329,7 @@ class Dismiss(Message, frozen=True, tag="dismiss"):
     """Nothing is wanted of this worker now: close the link, and come back after so long, or
     when called."""
 
-    come_back_seconds: float
+    come_back_seconds: Amount
     reason: str = ""
     """Why the worker cannot be of use at all, if it cannot: for whoever runs it."""
 
@@ -328,4 +338,4 @@ class Release(Message, frozen=True, tag="release"):
     """So many slots of the lease go back; the lease ends with its last slot."""
 
     lease: LeaseId
-    slots: int
+    slots: Count

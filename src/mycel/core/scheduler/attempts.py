@@ -20,6 +20,7 @@ from mycel.core.messages import (
     Outcome,
     Window,
 )
+from mycel.core.nesting import objection_to
 from mycel.core.profiles import tells_of_needs
 from mycel.core.queue import ShapeQueue, Waiting
 from mycel.core.retry import Cause, delay_seconds, is_poison, is_retried
@@ -36,12 +37,13 @@ from .ending import Ending, cost_of
 from .measuring import Measuring, Took
 from .roster import Roster
 from .state import State
-from .tables import Attempt, Worker
+from .tables import AGE_SECONDS_MAX, Attempt, Worker, believed
 
 LASTED_SECONDS: Final = 60.0
 """A service that has run so long is replaced as if it had never failed before."""
 ACKNOWLEDGED_AT_ONCE: Final = 500
 
+DAMAGED: Final = "the result's digest does not fit its bytes; it was damaged on the way"
 FORGOTTEN: Final = "the worker does not have it any more"
 
 _STEPS = {
@@ -50,6 +52,17 @@ _STEPS = {
     "timed_out": AttemptStep.TIME_OUT,
     "cancelled": AttemptStep.CANCEL,
 }
+
+
+def _credible(outcome: Outcome) -> Outcome:
+    """What a worker says, as far as it can be."""
+    if outcome.state not in _STEPS:
+        outcome = msgspec.structs.replace(
+            outcome, state="failed", error="its worker does not say how it ended", driver_fault=True
+        )
+    if not 0.0 <= outcome.ended_at - outcome.started_at <= AGE_SECONDS_MAX:
+        outcome = msgspec.structs.replace(outcome, started_at=0.0, ended_at=0.0)
+    return outcome
 
 
 class Attempts:
@@ -61,15 +74,17 @@ class Attempts:
 
     # What comes back
 
-    def started(self, worker: Worker, attempts: Iterable[tuple[AttemptId, float]]) -> None:
+    def started(
+        self, worker: Worker, attempts: Iterable[tuple[AttemptId, float]], now: float
+    ) -> None:
         """The times are on the scheduler's own clock already."""
         for attempt_id, started_at in attempts:
             attempt = worker.attempts.get(attempt_id)
             if attempt is not None:
-                attempt.start(started_at)
+                attempt.start(started_at, now)
                 self._state.tell(
                     "task.started",
-                    started_at,
+                    believed(started_at, now),
                     attempt.job,
                     attempt.index,
                     worker.peer,
@@ -129,11 +144,13 @@ class Attempts:
     def _conclude(
         self, attempt: Attempt, outcome: Outcome, clock_offset: float, now: float, took: Took
     ) -> None:
+        outcome = _credible(outcome)
         if outcome.started_at:
-            attempt.started_at = outcome.started_at + clock_offset
+            attempt.started_at = believed(outcome.started_at + clock_offset, now)
         if outcome.state == "succeeded":
-            if outcome.value and outcome.digest != self._state.digest(outcome.value):
-                self._failed(attempt, self.damaged(outcome), now)
+            damage = self._damage(outcome) if outcome.value else ""
+            if damage:
+                self._failed(attempt, self.damaged(outcome, damage), now)
                 return
             self._remove(attempt, AttemptStep.SUCCEED, TaskStep.SUCCEED, now)
             seconds = max(0.0, outcome.ended_at - outcome.started_at)
@@ -148,10 +165,14 @@ class Attempts:
         else:
             self._failed(attempt, outcome, now)
 
-    def damaged(self, outcome: Outcome, error: str = "") -> Outcome:
+    def _damage(self, outcome: Outcome) -> str:
+        if outcome.digest != self._state.digest(outcome.value):
+            return DAMAGED
+        return objection_to(outcome.value)
+
+    def damaged(self, outcome: Outcome, error: str = DAMAGED) -> Outcome:
         """A result that is not what its worker says it is."""
         self._state.results_damaged += 1
-        error = error or "the result's digest does not fit its bytes; it was damaged on the way"
         return msgspec.structs.replace(
             outcome, state="failed", value=b"", value_size=0, error=error, driver_fault=True
         )
@@ -279,9 +300,12 @@ class Attempts:
         error: str,
         now: float,
     ) -> None:
-        taken = self._state.backoff.remove(key) or self._take_from_queue(block, index)
+        taken = self._state.backoff.remove(key, block) or self._take_from_queue(block, index)
         assert taken, "a task that is neither out nor ended must wait somewhere"
         self._ending.waiting(key, block, index, TASK[TaskState.QUEUED, step], reason, error, now)
+        queue = self._state.queues.get(block.group.shape)
+        if queue is not None:
+            self._state.touch(queue)  # it may have been the last of its shape
 
     def _take_from_queue(self, block: Block, index: int) -> bool:
         if block.is_held_back:

@@ -16,7 +16,7 @@ from mycel.core.matching import all_obstacles, has_room
 from mycel.core.matching.masks import slots_of, without
 from mycel.core.queue import ShapeQueue
 from mycel.core.states import StageState, TaskState, WorkerState
-from mycel.core.views import Explanation, Obstacle, TaskView
+from mycel.core.views import ENDED, Explanation, Obstacle, TaskView
 from mycel.core.work import Shape, reserved
 
 from .state import State
@@ -49,7 +49,7 @@ class Explaining:
         return "capacity" if state.pool.eligible(block.group.shape) else "no_match"
 
     def ended(self, block: Block, index: int) -> Explanation:
-        return self._explanation(block, index, "ended", "", "it has ended")
+        return self._explanation(block, index, ENDED, "", "it has ended")
 
     def explain(self, view: TaskView, block: Block, now: float) -> Explanation:
         if view.state != TaskState.QUEUED:
@@ -197,17 +197,14 @@ class Explaining:
         if not worker.accepting:
             why = f": {worker.closed_for}" if worker.closed_for else ""
             return f"it takes no new work{why}"
-        room = has_room(reserved(shape), worker.capabilities, worker.free)
-        refusal = worker.refusals.get(shape)
-        if refusal and room:
-            return f"it fits, and says no: {refusal}"
         if shape in worker.asked:
             return "it fits, and is being asked"
-        if not room:
+        if not has_room(reserved(shape), worker.capabilities, worker.free):
             return "it fits, and has no room now"
-        if shape in worker.refused:
-            return "it fits, and said no a moment ago"
-        return "it fits, and is asked next"
+        if shape not in worker.refused:
+            return "it fits, and is asked next"
+        reason = worker.refused[shape]
+        return f"it fits, and will be asked again: {reason or 'it said no a moment ago'}"
 
     def _names(self, mask: int) -> list[str]:
         names = []

@@ -17,7 +17,7 @@ import msgspec
 from mycel.core.journal import PartKept
 from mycel.core.messages import Fetch, Outcome, ResultPart
 
-from .attempts import Attempts
+from .attempts import DAMAGED, Attempts
 from .state import State
 from .tables import Fetching, Worker
 
@@ -92,7 +92,7 @@ class Fetches:
         if received < fetching.outcome.value_size:
             self._ask(fetching)
         elif fetching.hasher.digest() != fetching.outcome.digest:
-            self._end(fetching, "", now)
+            self._end(fetching, DAMAGED, now)
         else:
             self._conclude(fetching, fetching.outcome, now)
 

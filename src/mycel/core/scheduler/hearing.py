@@ -39,7 +39,7 @@ class Hearing:
     ) -> None:
         offset = arrived_at - message.clock
         started = [(attempt, when + offset) for attempt, when in message.attempts]
-        self._attempts.started(worker, started)
+        self._attempts.started(worker, started, now)
         self._attempts.windows(worker, message.windows)
 
     def streamed(

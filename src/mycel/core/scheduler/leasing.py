@@ -122,18 +122,16 @@ class Leasing:
                 state.send(worker.peer, Release(offer.lease, offer.slots))
             return
         if not offer.yes or offer.lease is None or offer.slots < 1:
-            worker.refusals[asked.queue.shape] = offer.reason
-            self._ask_later(worker, asked.queue, offer.eta_seconds, now)
+            self._ask_later(worker, asked.queue, offer.reason, offer.eta_seconds, now)
             return
         unwanted = self._unwanted(asked.queue, offer, now)
         if unwanted:
             state.note("offer_declined", worker=worker.peer, reason=unwanted)
             state.send(worker.peer, Release(offer.lease, offer.slots))
-            self._ask_later(worker, asked.queue, offer.eta_seconds, now)
+            self._ask_later(worker, asked.queue, unwanted, offer.eta_seconds, now)
             return
         if offer.lease in worker.leases:
             return  # a repeated answer
-        worker.refusals.pop(asked.queue.shape, None)
         lease = Lease(
             worker,
             offer.lease,
@@ -167,7 +165,9 @@ class Leasing:
                 return f"its tasks would start in {offer.eta_seconds:.0f} s, after their deadline"
         return ""
 
-    def _ask_later(self, worker: Worker, queue: ShapeQueue, eta_seconds: float, now: float) -> None:
+    def _ask_later(
+        self, worker: Worker, queue: ShapeQueue, reason: str, eta_seconds: float, now: float
+    ) -> None:
         """A worker that says when it may have room is believed, within limits. The more shapes
         it has refused, the longer each of them waits."""
         assert worker.member is not None
@@ -175,7 +175,7 @@ class Leasing:
         wait = min(max(eta_seconds, settings.ask_again_seconds), settings.ask_again_seconds_max)
         rivals = sum(shape.priority >= queue.shape.priority for shape in worker.refused)
         again = now + max(wait, rivals / ASKED_IN_VAIN_PER_SECOND)
-        worker.refused[queue.shape] = None
+        worker.refused[queue.shape] = reason
         queue.refused |= 1 << worker.member.slot
         self._state.timers.set(("ask", (worker.peer, queue.shape)), again)
 
@@ -192,7 +192,8 @@ class Leasing:
             held = lease.state in (LeaseState.HELD, LeaseState.YIELDING)
             if held and lease.outstanding < lease.slots:
                 self._shrink(lease, lease.outstanding, "its worker failed such a task")
-        self._ask_later(worker, queue, self._state.settings.ask_again_seconds_max, now)
+        wait = self._state.settings.ask_again_seconds_max
+        self._ask_later(worker, queue, "it has just failed such a task", wait, now)
         worker.shunned.add(queue.shape)
 
     def may_ask_again(self, worker: Worker, shape: Shape) -> None:

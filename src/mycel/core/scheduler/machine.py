@@ -68,10 +68,10 @@ class Scheduler:
     ) -> None:
         self.state: Final = State(settings, digest, random, stopwatch, algorithms, hasher)
         self._roster = Roster(self.state)
-        self._sending = Sending(self.state, self._roster)
         self._views = Views(self.state)
         self._measuring = Measuring(self.state)
         ending = Ending(self.state)
+        self._sending = Sending(self.state, self._roster, ending)
         self._attempts = Attempts(self.state, ending, self._measuring, self._roster)
         self._fetches = Fetches(self.state, self._attempts)
         self._deadlines = Deadlines(self.state, self._attempts)
@@ -227,6 +227,9 @@ class Scheduler:
         if more:
             return []
         self._look_at_dirty(now)
+        while self.state.staged:  # a task that could not be sent was the last of its stage
+            self._staging.look()
+            self._look_at_dirty(now)
         if self._calling.has_new_links:
             self._calling.part_from_idle(now)
         return self.state.take_effects()
@@ -292,7 +295,7 @@ class Scheduler:
     def _forget(self, queue: ShapeQueue) -> None:
         """Shapes come and go; one with nothing left of it takes no room."""
         state = self.state
-        if queue.recovering or len(state.backoff) or queue.asked_slots:
+        if queue.recovering or queue.asked_slots or state.backoff.has_any_of(queue.shape):
             return
         del state.queues[queue.shape]
 

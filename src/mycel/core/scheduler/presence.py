@@ -165,7 +165,7 @@ class Presence:
         if attempt is None:
             return False
         if held.started_at is not None and attempt.started_at is None:
-            attempt.start(held.started_at + now - register.clock)
+            attempt.start(held.started_at + now - register.clock, now)
         return True
 
     def _take_on(
@@ -191,7 +191,7 @@ class Presence:
             if current.id >= attempt_id:
                 return None
             self._attempts.supersede(current, now)
-        elif not state.backoff.remove(key):
+        elif not state.backoff.remove(key, block):
             taken = state.queue_of(block.group.shape).take_one(block, index)
             assert taken, "a task that is neither out nor ended must wait somewhere"
         lease = worker.leases.get(lease_id) if lease_id is not None else None

@@ -11,22 +11,31 @@ job's, and tells the worker to drop it.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mycel.core.effects import SendAhead
+from mycel.core.errors import TooLong
 from mycel.core.identifiers import AttemptId
 from mycel.core.jobs import Block, task_key
 from mycel.core.messages import MESSAGE_BYTES, Assign, Bundle
 from mycel.core.queue import ShapeQueue
 from mycel.core.states import TASK, LeaseState, TaskState, TaskStep
+from mycel.core.work import work_bytes
 
+from .ending import Ending
 from .roster import Roster
 from .state import State
 from .tables import Attempt, Lease
 
+ASSIGN_BYTES_MAX: Final = 15 << 20
+"""Of a task that goes alone: below the limit of a frame, with its numbers and names."""
+
 
 class Sending:
-    def __init__(self, state: State, roster: Roster) -> None:
+    def __init__(self, state: State, roster: Roster, ending: Ending) -> None:
         self._state = state
         self._roster = roster
+        self._ending = ending
 
     def fill(self, queue: ShapeQueue, now: float) -> None:
         """Sends what waits into the room that the leases of this shape have."""
@@ -82,24 +91,39 @@ class Sending:
         return 1 << 30 if limit is None else limit - len(self._state.attempts)
 
     def _send(self, lease: Lease, tasks: list[tuple[Block, int]], now: float) -> None:
-        """In as many messages as the size of arguments and environments asks for."""
+        """In as many messages as the size of the tasks asks for. One that fits none fails: it
+        would never get anywhere."""
         part: list[tuple[Block, int, bytes]] = []
-        size = 0
+        size = shared = 0
+        last: Block | None = None
         for block, index in tasks:
-            encoded = block.argument(index)
+            try:
+                if last is None or not _share_work(block, last):
+                    last, shared = None, work_bytes(block.work)  # which may be too long
+                    last = block
+                encoded = block.argument(index)
+                _check_length(len(encoded) + shared)
+            except TooLong as error:
+                self._fail(block, index, str(error), now)
+                continue
             own = len(encoded)
-            if not part or block.group is not part[-1][0].group or block.job is not part[-1][0].job:
-                own += _environment_bytes(block)
+            if not part or not _share_work(block, part[-1][0]):
+                own += shared
             size += own
             if part and size > MESSAGE_BYTES:
                 self._send_part(lease, part, now)
-                part, size = [], own
+                part, size = [], len(encoded) + shared
             part.append((block, index, encoded))
         if part:
             self._send_part(lease, part, now)
         for block, _ in tasks:
             if block.fresh == 0:
                 block.forget_items()
+
+    def _fail(self, block: Block, index: int, error: str, now: float) -> None:
+        key = task_key(block.job.number, index)
+        failed = TASK[TaskState.QUEUED, TaskStep.FAIL]
+        self._ending.waiting(key, block, index, failed, "", error, now)
 
     def _send_part(self, lease: Lease, tasks: list[tuple[Block, int, bytes]], now: float) -> None:
         state, worker = self._state, lease.worker
@@ -141,11 +165,17 @@ class Sending:
         return Bundle(first, job.number, job.id, block.owner_epoch, block.work, [], [], [])
 
 
+def _share_work(one: Block, other: Block) -> bool:
+    return one.group is other.group and one.job is other.job
+
+
+def _check_length(size: int) -> None:
+    if size > ASSIGN_BYTES_MAX:
+        raise TooLong(
+            f"what it runs takes {size:,} bytes; at most {ASSIGN_BYTES_MAX:,} can be sent"
+        )
+
+
 def _is_among(lease: Lease, members: int) -> bool:
     member = lease.worker.member
     return member is not None and bool(members >> member.slot & 1)
-
-
-def _environment_bytes(block: Block) -> int:
-    environment = block.work.environment
-    return 0 if environment is None else len(environment.text)

@@ -7,7 +7,7 @@ knows how many attempts are out under it, and an attempt its task's place.
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import Final, Protocol
 
 from mycel.core.health import WorkerHealth
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
@@ -32,6 +32,14 @@ from mycel.core.states import (
     WorkerStep,
 )
 from mycel.core.work import Shape
+
+AGE_SECONDS_MAX: Final = 1e9
+"""Longer ago nothing can have begun that is still of interest."""
+
+
+def believed(moment: float, now: float) -> float:
+    """A time that a worker names, if it can be: clients are shown it, as a date."""
+    return moment if now - AGE_SECONDS_MAX <= moment <= now else now
 
 
 class Attempt:
@@ -77,12 +85,12 @@ class Attempt:
         self.was_long = False
         """It was told to have started: something may be kept of it beside the journal."""
 
-    def start(self, started_at: float) -> None:
+    def start(self, started_at: float, now: float) -> None:
         self.state = ATTEMPT[self.state, AttemptStep.START]
         self.was_long = True
         if self.task_state is TaskState.LEASED:
             self.task_state = TASK[self.task_state, TaskStep.START]
-        self.started_at = started_at
+        self.started_at = believed(started_at, now)
 
     def end(self, step: AttemptStep, task_step: TaskStep) -> None:
         self.state = ATTEMPT[self.state, step]
@@ -212,12 +220,11 @@ class Worker:
         """In the order in which they were sent: those in front may have started."""
         self.to_acknowledge: list[AttemptId] = []
         self.asked: dict[Shape, Asked] = {}
-        self.refused: dict[Shape, None] = {}
-        """What it was asked for and said no to, a moment ago; the longest refused first."""
+        self.refused: dict[Shape, str] = {}
+        """What it was asked for a moment ago and why it was of no use; the longest refused
+        first."""
         self.shunned: set[Shape] = set()
         """Of those, what it failed at and did not say no to: its news change nothing."""
-        self.refusals: dict[Shape, str] = {}
-        """What it said when it last said no."""
         self.member: Member | None = None
         """Its place in the pool, once it has said what it can do."""
         self.running_for_others = 0
