@@ -6,7 +6,7 @@ import msgspec
 
 from mycel.core.resources import Requirements
 from mycel.core.work import Environment, Work
-from mycel.drivers.environment_files import BadEnvironment, check_text
+from mycel.drivers.environment_files import BadEnvironment, checked_text
 
 from .problems import unprocessable
 
@@ -21,7 +21,7 @@ def in_environment(
         raise unprocessable("an environment belongs to command and python", path)
     text = given if isinstance(given, str) else "".join(f"{line}\n" for line in given)
     try:
-        check_text(text)
+        checked_text(text)
     except BadEnvironment as error:
         raise unprocessable(str(error), path) from error
     environment = Environment(blake3(text.encode()).hexdigest(), text)

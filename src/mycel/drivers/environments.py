@@ -28,7 +28,7 @@ import msgspec
 
 from mycel.core.work import Environment, Run, Work
 
-from .environment_files import BadEnvironment, check_text, file_name
+from .environment_files import BadEnvironment, checked_text, file_name
 from .errands import Errands
 from .interface import Finished
 from .interpreter_records import clock
@@ -174,7 +174,7 @@ class Environments:
 
     async def _build(self, folder: Path, text: str) -> int:
         try:
-            check_text(text)
+            text = checked_text(text)
         except BadEnvironment as error:
             raise NotToBeHad(f"the environment cannot be built: {error}") from error
         uv = self._uv()
@@ -258,13 +258,15 @@ def _failure(end: Finished, settings: EnvironmentSettings) -> NotToBeHad:
 
 
 def _own_variables() -> dict[str, str]:
-    """What the worker's owner has set for uv: indexes, proxies, certificates."""
-    prefixes = ("UV_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_")
-    return {
+    """What the worker's owner has set for uv: indexes, proxies, certificates. The passwords in
+    `~/.netrc` are not among them: a text may name any host, and it would be sent them."""
+    prefixes = ("UV_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_", "NETRC")
+    set_for_it = {
         name: value
         for name, value in os.environ.items()
         if name.upper().startswith(prefixes) and name != "UV_PYTHON"
     }
+    return {"NETRC": os.devnull, **set_for_it}
 
 
 def _size_of(folder: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import socket
@@ -15,7 +16,7 @@ from mycel.core.work import Environment, Run, Work
 from mycel.drivers import DriverContext
 from mycel.drivers.conformance import PROMISES, Promise, Stage, Subject, keep, named
 from mycel.drivers.conformance_stage import OTHER_LANE, is_gone
-from mycel.drivers.environment_files import check_text
+from mycel.drivers.environment_files import checked_text
 from mycel.drivers.environments import (
     NO_UV,
     Environments,
@@ -233,8 +234,18 @@ def test_a_build_that_fails_is_the_tasks_fault_and_not_tried_at_once_again(tmp_p
         ('lock-version = "1.0"\n[[packages]]\ndirectory = {path = "/srv"}', "a path on"),
         ('lock-version = "1.0"\n[[packages.wheels]]\nurl = "file:///srv/a.whl"', "a path on"),
         ('lock-version = "1.0"\n[[packages', "cannot be read"),
+        ("tiny  # a comment \\\n-r /etc/passwd", "names another file"),
+        ("tiny --hash=sha256:00 -r /etc/passwd", "more than one thing"),
+        ("--pre -r /etc/passwd", "more than one thing"),
+        ("tiny @ srv", "a path on the worker's machine"),
+        ("tiny @ HTTPS://..//..", "a path on the worker's machine"),
+        ("..", "a path on the worker's machine"),
+        ("tiny.tar", "a path on the worker's machine"),
+        ("tiny --global-option=x", "neither a requirement nor an option"),
         ("tiny==${HOME}", "variables"),
         ("version = 1\nrevision = 2\n\n[[package]]\nname = 'a'\n", "uv export"),
+        ("version = 1\n" * 20_000, "neither a requirement"),
+        ("a\n" * 20_001, "at most 20000 lines"),
         ("a" * ((1 << 20) + 1), "at most 1 MiB"),
     ],
 )
@@ -254,21 +265,61 @@ def test_a_text_that_no_worker_should_build(text: str, complaint: str, tmp_path:
     "text",
     [
         "",
-        "numpy==2.3.1\n  # a comment, with /a/path\nscipy>=1 ; python_version > '3.10'",
-        "six==1.16.0 \\\n    --hash=sha256:" + "0" * 64 + "\n    # via -r requirements.in",
-        "tiny[extra] @ https://example.org/tiny-1.0-py3-none-any.whl",
-        "https://me@example.org/tiny-1.0-py3-none-any.whl",
-        "tiny @ git+https://example.org/tiny.git@v1",
-        "-i https://example.org/simple\n--extra-index-url https://example.org/more\n--pre\ntiny",
-        "--find-links=https://example.org/wheels\n--no-index\n--only-binary :all:\ntiny",
+        "numpy==2.3.1\nscipy >=1,<2; python_version > '3.10' and extra == \"a\"\ntorch==2.1+cu1\n",
+        "tiny[extra, more] @ https://example.org/tiny-1.0-py3-none-any.whl ; python_version>'3'\n",
+        "https://me@example.org/tiny-1.0-py3-none-any.whl#sha256=0\n",
+        "tiny @ git+https://example.org/tiny.git@v1\n",
+        "-i https://example.org/simple\n--extra-index-url 'https://example.org/more'\n--pre\n",
+        "--find-links=https://example.org/wheels\n--no-index\n--only-binary :all:\ntiny\n",
         (
             'lock-version = "1.0"\n[[packages]]\nname = "a"\nindex = "https://pypi.org/simple"\n'
             'wheels = [{ url = "https://example.org/a.whl", hashes = {} }]\n'
         ),
     ],
 )
-def test_what_tools_write_is_taken(text: str) -> None:
-    check_text(text)
+def test_what_tools_write_is_taken_as_it_is(text: str) -> None:
+    assert checked_text(text) == text
+
+
+def test_uv_sees_no_comments_and_no_lines_that_go_on() -> None:
+    text = "\r\n".join(
+        (
+            "# all of it, with /a/path \\",
+            "six==1.16.0 \\",
+            f"    --hash=sha256:{'0' * 64} \\",
+            f"    --hash=sha256:{'1' * 64}",
+            "    # via -r requirements.in",
+            "tiny\t# small",
+        )
+    )
+    hashes = " ".join(f"--hash=sha256:{digit * 64}" for digit in "01")
+    assert checked_text(text) == f"six==1.16.0 {hashes}\ntiny\n"
+
+
+def test_the_owners_passwords_are_not_sent_to_whom_a_text_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login owner password secret\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+
+    async def scenario(stage: Stage) -> None:
+        heads: list[bytes] = []
+
+        async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heads.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(b"HTTP/1.1 401 -\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            writer.close()
+
+        async with await asyncio.start_server(refuse, "127.0.0.1") as server:
+            port = server.sockets[0].getsockname()[1]
+            text = f"tiny @ http://127.0.0.1:{port}/tiny-1.0-py3-none-any.whl"
+            end = await stage.result_of(calling(stage, "tiny:main", text))
+        assert end.state == "failed"
+        assert heads
+        assert not any(b"authorization" in head.lower() for head in heads)
+
+    keep(scenario, Within("python", tmp_path), tmp_path)
 
 
 def test_only_wheels_are_installed_unless_the_owner_allows_more(tmp_path: Path) -> None:
