@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from mycel.core import messages
-from mycel.core.effects import Send
+from mycel.core.effects import Effect, Send
 from mycel.core.events import Received
-from mycel.core.identifiers import LeaseId
+from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId
 from mycel.core.journal import AttemptEnded, TaskEnded
+from mycel.core.resources import Ledger
 from mycel.core.stages import Stage
-from tests.core.test_staging import WORKER, Bench
+from tests.core.test_staging import MACHINE, WORKER, Bench
 
 
 def told(**outcome: Any) -> Bench:
@@ -54,17 +55,70 @@ def test_what_cannot_be_is_the_workers_fault(outcome: dict[str, Any], error: str
 @pytest.mark.parametrize(
     ("started_at", "ended_at", "taken_for"),
     [
-        (0.25, 0.75, 1000.25),
-        (-1e18, 0.75, None),
-        (0.75, 0.25, None),
-        (1e18, 1e18, 1001.0),
-        (-1e18, -1e18, 1001.0),
+        (0.25, 0.75, (1000.25, 1000.75)),
+        (-1e18, 0.75, (None, 1001.0)),
+        (0.75, 0.25, (None, 1001.0)),
+        (1e18, 1e18, (1001.0, 1001.0)),
+        (-1e18, -1e18, (1001.0, 1001.0)),
+        (0.75, 1e8, (1000.75, 1001.0)),
     ],
 )
 def test_no_client_is_shown_a_time_that_cannot_be(
-    started_at: float, ended_at: float, taken_for: float | None
+    started_at: float, ended_at: float, taken_for: tuple[float | None, float]
 ) -> None:
     bench = told(value=b"1", started_at=started_at, ended_at=ended_at)
     [ended] = [entry for entry in bench.entries if isinstance(entry, TaskEnded)]
     assert ended.state == "succeeded"
-    assert ended.started_at == taken_for
+    assert (ended.started_at, ended.ended_at) == taken_for
+
+
+def test_a_result_that_waited_for_the_scheduler_did_not_run_so_long() -> None:
+    bench = Bench()
+    bench.submit((Stage("a"),), 1)
+    [job] = bench.machine.state.jobs
+    kept = messages.Outcome(
+        AttemptId(1 << 60), job, 0, "succeeded", b"1", started_at=100.0, ended_at=102.0
+    )
+    register = messages.Register(
+        messages.WIRE_VERSION, 1, 700.0, "", MACHINE, Ledger(MACHINE).free, (), [], [], [kept]
+    )
+    bench.tell(Received(WORKER, register, 900.0), 900.0)
+    [ended] = [entry for entry in bench.entries if isinstance(entry, TaskEnded)]
+    assert (ended.started_at, ended.ended_at) == (1300.0, 1302.0)
+
+
+def reports(bench: Bench, peer: PeerId, attempt: int, job: JobNumber, index: int) -> list[Effect]:
+    """A worker that comes says that it has this attempt."""
+    held = messages.HeldAttempt(AttemptId(attempt), job, index, LeaseId(9), 1, None)
+    register = messages.Register(
+        messages.WIRE_VERSION, 1, 0.0, "", MACHINE, Ledger(MACHINE).free, (), [], [held], []
+    )
+    return bench.tell(Received(peer, register, 1.0))
+
+
+def killed(effects: list[Effect]) -> list[AttemptId]:
+    sent = [effect.message for effect in effects if isinstance(effect, Send)]
+    [welcome] = [message for message in sent if isinstance(message, messages.Welcome)]
+    return welcome.kill
+
+
+def test_nobody_has_a_task_of_a_stage_that_has_not_started() -> None:
+    bench = Bench()
+    bench.submit((Stage("a"), Stage("b", needs=(0,))), 1, 1)
+    [job] = bench.machine.state.jobs
+    assert killed(reports(bench, WORKER, 1 << 60, job, 1)) == [1 << 60]
+    assert [stage.state for stage in bench.job().stages] == ["running", "waiting"]
+
+
+def test_nobody_takes_a_task_by_the_attempt_of_another() -> None:
+    bench = Bench()
+    bench.come()
+    sent = bench.submit((Stage("a"),), 2)
+    [request] = [effect.message for effect in sent if isinstance(effect, Send)]
+    assert isinstance(request, messages.Request)
+    offer = messages.Offer(request.request, True, lease=LeaseId(7), slots=1, window=1)
+    bench.tell(Received(WORKER, offer, 1.0))
+    [(attempt, out)] = bench.machine.state.attempts.items()
+    other = PeerId("another")
+    assert killed(reports(bench, other, attempt, out.job.number, 1)) == [attempt]
+    assert bench.machine.state.attempts[attempt] is out

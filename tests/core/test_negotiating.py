@@ -348,15 +348,19 @@ class TestWhy:
         [request] = asked(story.submit(1)).values()
         story.answer("a", request, yes=False)
         assert story.reason() == "capacity"
-        [row] = story.explain().obstacles
+        found = story.explain()
+        [row] = found.obstacles
         assert (row.reason, row.temporary) == ("it fits, and has no room now", True)
+        assert found.summary.startswith("workers that can run it are busy")
 
     def test_an_offer_that_is_too_dear_is_told(self) -> None:
         story = Story()
         story.come("a")
         [request] = asked(story.submit(1, max_cost=1.0)).values()
         story.grant("a", request, cost=3.0)
-        [row] = story.explain().obstacles
+        found = story.explain()
+        assert found.summary.startswith("workers that can run it have not taken it")
+        [row] = found.obstacles
         assert row.reason == (
             "it fits, and will be asked again: it asks 3 for a task that may cost 1"
         )

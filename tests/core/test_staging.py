@@ -145,19 +145,34 @@ def test_a_key_stands_for_its_job_for_a_day() -> None:
     assert submitted(3, 2.0 + KEY_SECONDS) == (ulid(3, bytes(10)), False)
 
 
-def test_results_that_a_stage_repeats_without_end_fail_its_tasks() -> None:
+REPEATED = ["${needs.a[0]}" * 100]
+
+
+def repeating(*arguments: list[str]) -> Bench:
+    """Stage `a` has given a long result, which the tasks of `b` ask for."""
     bench = Bench()
     bench.come()
-    long = b'"' + b"x" * 200_000 + b'"'
-    template = msgspec.json.encode([["${needs.a[0]}" * 100]])
     stages = (Stage("a", hands_on=True), Stage("b", needs=(0,), wants=(0,)))
-    plans = (StagePlan(SPECIFICATION), StagePlan(SPECIFICATION, arguments=template))
-    derived = derive(stages, plans)
+    asking = StagePlan(SPECIFICATION, len(arguments), msgspec.json.encode(arguments))
+    derived = derive(stages, (StagePlan(SPECIFICATION), asking))
     sent = bench.tell(
         Submit(RequestId(1), JOB, "", "owner", SPECIFICATION, 0, b"", True, derived=derived)
     )
-    bench.run(sent, long)
+    bench.run(sent, b'"' + b"x" * 200_000 + b'"')
+    return bench
+
+
+def test_results_that_a_stage_repeats_without_end_fail_its_tasks() -> None:
+    bench = repeating(REPEATED)
     [first, second] = [entry for entry in bench.entries if isinstance(entry, TaskEnded)]
     assert (first.state, second.state) == ("succeeded", "failed")
     assert "million characters" in second.error
     assert bench.job().state == "failed"
+
+
+def test_tasks_that_cannot_be_sent_keep_no_others_waiting() -> None:
+    bench = repeating(*[REPEATED] * 5, ["${needs.a[0]}"])
+    bench.run_through()
+    [out] = bench.machine.state.attempts.values()
+    assert out.index == 6
+    assert bench.job().failed == 5

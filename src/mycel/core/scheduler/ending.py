@@ -79,7 +79,7 @@ class Ending:
             outcome.stdout,
             outcome.stderr,
             self._unix(attempt.started_at),
-            self._state.unix(now),
+            self._state.unix(now if reason else _end_of(attempt, outcome, now)),
             outcome.value_size,
             self._spent(attempt) + cost_of(attempt, outcome),
             attempt.progress,
@@ -187,6 +187,13 @@ class Ending:
 
     def _unix(self, when: float | None) -> float | None:
         return None if when is None else self._state.unix(when)
+
+
+def _end_of(attempt: Attempt, outcome: Outcome, now: float) -> float:
+    """When it ended at its worker, if that has told: a result may have waited for us."""
+    if attempt.started_at is None or not outcome.started_at:
+        return now
+    return min(now, attempt.started_at + (outcome.ended_at - outcome.started_at))
 
 
 def cost_of(attempt: Attempt, outcome: Outcome) -> float:

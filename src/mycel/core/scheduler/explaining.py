@@ -23,6 +23,7 @@ from .state import State
 from .tables import Worker
 
 NAMES_SHOWN: Final = 5
+NO_ROOM: Final = "it fits, and has no room now"
 
 _WAITING: Final = {
     WorkerState.EXPECTED: "it has not come back since the scheduler restarted",
@@ -66,14 +67,16 @@ class Explaining:
         if wait is None and queue is not None:
             position = queue.position(block, index)
             estimate = _seconds_until(queue, position)
-        summary = self._summary(queue, view.reason, wait, position, estimate)
+        obstacles = self.obstacles(shape)
+        is_busy = any(row.reason == NO_ROOM for row in obstacles)
+        summary = self._summary(queue, view.reason, wait, position, estimate, is_busy)
         return self._explanation(
             block,
             index,
             view.state,
             view.reason,
             summary,
-            obstacles=self.obstacles(shape),
+            obstacles=obstacles,
             position=position,
             wait=wait,
             estimate=estimate,
@@ -114,6 +117,7 @@ class Explaining:
         wait: float | None,
         position: int | None,
         estimate: float | None,
+        is_busy: bool,
     ) -> str:
         if wait is not None:
             return f"its last attempt failed; the next one starts in {wait:.1f} s"
@@ -129,7 +133,8 @@ class Explaining:
                 return "no worker has joined yet"
             return f"no known worker can run it ({known} known); it waits for one that can"
         start = "" if estimate is None else f"; it may start in about {_about(estimate)}"
-        return f"workers that can run it are busy; {ahead}{start}"
+        why = "are busy" if is_busy else "have not taken it"
+        return f"workers that can run it {why}; {ahead}{start}"
 
     # Workers
 
@@ -200,7 +205,7 @@ class Explaining:
         if shape in worker.asked:
             return "it fits, and is being asked"
         if not has_room(reserved(shape), worker.capabilities, worker.free):
-            return "it fits, and has no room now"
+            return NO_ROOM
         if shape not in worker.refused:
             return "it fits, and is asked next"
         reason = worker.refused[shape]

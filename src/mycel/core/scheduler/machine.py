@@ -200,6 +200,7 @@ class Scheduler:
             "checks": self._checking.due,
             "part": self._calling.part_due,
             "seek": self._seek_due,
+            "refill": self._refill_due,
             "prune": self._retention.prune,
             "health": self._measuring.save,
             "deadline": self._deadlines.due,
@@ -354,6 +355,12 @@ class Scheduler:
     def _seek_due(self, key: object, now: float) -> None:
         assert isinstance(key, Shape)
         self._calling.seek_due(key, now)
+
+    def _refill_due(self, key: object, now: float) -> None:
+        assert isinstance(key, Shape)
+        queue = self.state.queues.get(key)
+        if queue is not None:
+            self.state.touch(queue)
 
     def _request_due(self, key: object, now: float) -> None:
         assert isinstance(key, int)

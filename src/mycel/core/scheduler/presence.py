@@ -183,6 +183,8 @@ class Presence:
         block = job.block_of(index) if job is not None else None
         if job is None or block is None or job.is_ended(block, index):
             return None
+        if block.is_held_back or attempt_id in state.attempts:
+            return None  # never sent to anybody, or another's
         key = task_key(job_number, index)
         if attempt_id <= state.highest_ended(key):
             return None

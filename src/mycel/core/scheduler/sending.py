@@ -124,6 +124,7 @@ class Sending:
         key = task_key(block.job.number, index)
         failed = TASK[TaskState.QUEUED, TaskStep.FAIL]
         self._ending.waiting(key, block, index, failed, "", error, now)
+        self._state.timers.set(("refill", block.group.shape), now)  # its room is free again
 
     def _send_part(self, lease: Lease, tasks: list[tuple[Block, int, bytes]], now: float) -> None:
         state, worker = self._state, lease.worker
