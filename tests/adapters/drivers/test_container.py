@@ -166,7 +166,8 @@ def test_limits_hold_and_are_named_when_they_kill(engine: Engine, tmp_path: Path
 def test_there_is_no_network_unless_it_is_asked_for(engine: Engine, tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         look = stage.run(("ls", "/sys/class/net"), image=IMAGE)
-        assert (await stage.result_of(look)).stdout.split() == [b"lo"]
+        end = await stage.result_of(look)
+        assert (end.state, end.error, end.stdout) == ("succeeded", "", b"lo\n")
 
     keep(scenario, Containers(engine), tmp_path)
 
