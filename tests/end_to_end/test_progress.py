@@ -103,7 +103,6 @@ def test_nothing_is_left_of_the_sockets(make_swarm: SwarmMaker) -> None:
     path = Path(swarm.client.logs(task.id).stdout.strip())
     assert path.parent.name.startswith("mycel-")
     swarm.kill("worker-1")
-    assert path.parent.exists()
     swarm.up(workers=1)
     eventually(lambda: not path.parent.exists(), "the next worker tidies up")
     task = swarm.client.submit(wait=30, command=["sh", "-c", "echo $MYCEL_SOCKET"])

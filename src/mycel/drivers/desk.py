@@ -5,8 +5,7 @@
     GET  /checkpoint   the last one of this task; 404 if there is none
 
 A lane runs one task at a time, so that its socket says who speaks: no token, and nothing per
-task. Sockets lie in a short folder of their own, because a path to one may have 107 bytes at the
-most and a home may be deep.
+task.
 """
 
 from __future__ import annotations
@@ -14,11 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import socket
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -27,14 +23,16 @@ from mycel.core.identifiers import AttemptId
 from mycel.core.reports import Report, encode
 from mycel.store.checkpoints import CHECKPOINT_BYTES_MAX
 
+from .socket_folder import SocketFolder
+
 HEAD_BYTES_MAX: Final = 16 << 10
 REPORT_BYTES_MAX: Final = 16 << 10
+LENGTH_DIGITS_MAX: Final = 20
 REQUEST_SECONDS: Final = 60.0
 """A request must be there after so long."""
-CONNECTIONS_MAX: Final = 64
-"""At once, of all tasks: each may bring a checkpoint."""
+CONNECTIONS_MAX: Final = 16
+"""At once, of one lane: no task keeps others from reporting."""
 SOCKET_VARIABLE: Final = "MYCEL_SOCKET"
-_NOTE: Final = "sockets"
 _PHRASES: Final = {
     200: "OK",
     204: "No Content",
@@ -78,122 +76,113 @@ class _Request(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class _Lane:
+    """Of long bodies it sends one at a time and gets one at a time: we hold them in memory."""
+
+    def __init__(self, listening: socket.socket, whose: Whose) -> None:
+        self.listening = listening
+        self.whose = whose
+        self.connections_count = 0
+        self.sending = asyncio.Lock()
+        self.getting = asyncio.Lock()
+
+
 class Desk:
-    def __init__(self, reports: Reports, root: Path) -> None:
-        """`root` remembers where the sockets are, so that the next worker can tidy up."""
+    def __init__(self, reports: Reports) -> None:
         self._reports = reports
         self._loop = asyncio.get_running_loop()
-        self._note = root / _NOTE
-        self._listening: dict[str, socket.socket] = {}
+        self._lanes: dict[str, _Lane] = {}
         self._serving: set[asyncio.Task[None]] = set()
-        root.mkdir(parents=True, exist_ok=True)
-        self._remove_leftovers()
-        self._folder = Path(tempfile.mkdtemp(prefix="mycel-"))
-        self._folder.chmod(0o711)
-        self._note.write_text(str(self._folder))
+        self._folder = SocketFolder()
 
     def open(self, name: str, whose: Whose) -> str:
         """Listens for a lane; the path that its tasks get as `MYCEL_SOCKET`."""
-        path = str(self._folder / name)
-        if name not in self._listening:
+        path = str(self._folder.path / name)
+        if name not in self._lanes:
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             listening.bind(path)
             os.chmod(path, 0o666)  # noqa: PTH101, S103 - who gets to see it is the sandbox's matter
             listening.listen(8)
-            self._listening[name] = listening
-            self._loop.add_reader(listening, self._accept, listening, whose)
+            lane = self._lanes[name] = _Lane(listening, whose)
+            self._loop.add_reader(listening, self._accept, lane)
         return path
 
     def close_one(self, name: str) -> None:
-        listening = self._listening.pop(name, None)
-        if listening is not None:
-            self._loop.remove_reader(listening)
-            listening.close()
-            (self._folder / name).unlink(missing_ok=True)
+        lane = self._lanes.pop(name, None)
+        if lane is not None:
+            self._loop.remove_reader(lane.listening)
+            lane.listening.close()
+            (self._folder.path / name).unlink(missing_ok=True)
 
     async def close(self) -> None:
-        for name in list(self._listening):
+        for name in list(self._lanes):
             self.close_one(name)
         for serving in list(self._serving):
             serving.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._note.unlink(missing_ok=True)
+        self._folder.remove()
 
-    def _remove_leftovers(self) -> None:
-        """Of a worker that was killed."""
-        with contextlib.suppress(OSError):
-            left = Path(self._note.read_text())
-            if left.name.startswith("mycel-") and left.parent == Path(tempfile.gettempdir()):
-                shutil.rmtree(left, ignore_errors=True)
-
-    def _accept(self, listening: socket.socket, whose: Whose) -> None:
+    def _accept(self, lane: _Lane) -> None:
         try:
-            connection, _ = listening.accept()
+            connection, _ = lane.listening.accept()
         except OSError:
             return
-        serving = self._loop.create_task(self._serve(connection, whose))
+        serving = self._loop.create_task(self._serve(connection, lane))
         self._serving.add(serving)
         serving.add_done_callback(self._serving.discard)
 
-    async def _serve(self, connection: socket.socket, whose: Whose) -> None:
+    async def _serve(self, connection: socket.socket, lane: _Lane) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=connection)
+        lane.connections_count += 1
         try:
-            status, body = await self._answer(reader, writer, whose)
-            kind = b"application/octet-stream" if status == 200 else b"application/problem+json"
-            head = b"HTTP/1.1 %d %s\r\nContent-Length: %d\r\nConnection: close\r\n" % (
-                status,
-                _PHRASES[status].encode(),
-                len(body),
-            )
-            if body:
-                head += b"Content-Type: %s\r\n" % kind
-            writer.write(head + b"\r\n" + body)
-            await writer.drain()
+            await self._answer(reader, writer, lane)
+        except TimeoutError:
+            writer.transport.abort()  # it has not read its answer: nor will it
         except (OSError, EOFError):
             pass  # the task has hung up, which is its right
         finally:
+            lane.connections_count -= 1
             writer.close()
 
     async def _answer(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, whose: Whose
-    ) -> tuple[int, bytes]:
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lane: _Lane
+    ) -> None:
         try:
-            if len(self._serving) > CONNECTIONS_MAX:
+            if lane.connections_count > CONNECTIONS_MAX:
                 raise _Refused(429, "too many reports at once; try again in a moment")
             try:
                 async with asyncio.timeout(REQUEST_SECONDS):
-                    request = await _read(reader, writer)
+                    request = await _read(reader, writer, lane.sending)
             except TimeoutError:
                 raise _Refused(408, "the request did not arrive in time") from None
-            if len(whose()) > 1:
-                await asyncio.sleep(SETTLE_SECONDS)
-            attempts = whose()
-            if not attempts:
-                raise _Refused(409, "no task runs here")
-            return await self._act(attempts[0], request)
+            if (request.method, request.path) == ("GET", "/checkpoint"):
+                async with lane.getting:
+                    await _write(writer, 200, await self._restored(await _speaker(lane)))
+            else:
+                await self._act(await _speaker(lane), request)
+                await _write(writer, 204, b"")
         except _Refused as refused:
             problem = {"status": refused.status, "detail": str(refused)}
-            return refused.status, msgspec.json.encode(problem)
+            await _write(writer, refused.status, msgspec.json.encode(problem))
 
-    async def _act(self, attempt: AttemptId, request: _Request) -> tuple[int, bytes]:
+    async def _act(self, attempt: AttemptId, request: _Request) -> None:
         match request.method, request.path:
             case "POST", "/progress":
                 self._reports.progressed(attempt, _report(request.body))
-                return 204, b""
             case "PUT", "/checkpoint":
                 await self._checkpoint(attempt, request)
-                return 204, b""
-            case "GET", "/checkpoint":
-                found: asyncio.Future[bytes | None] = self._loop.create_future()
-                self._reports.restore(attempt, _settling(found))
-                data = await found
-                if data is None:
-                    raise _Refused(404, "this task has left no checkpoint")
-                return 200, data
             case _, "/progress" | "/checkpoint":
                 raise _Refused(405, f"{request.method} is not for {request.path}")
-        raise _Refused(404, "there are POST /progress, and PUT and GET /checkpoint")
+            case _:
+                raise _Refused(404, "there are POST /progress, and PUT and GET /checkpoint")
+
+    async def _restored(self, attempt: AttemptId) -> bytes:
+        found: asyncio.Future[bytes | None] = self._loop.create_future()
+        self._reports.restore(attempt, _settling(found))
+        data = await found
+        if data is None:
+            raise _Refused(404, "this task has left no checkpoint")
+        return data
 
     async def _checkpoint(self, attempt: AttemptId, request: _Request) -> None:
         if not request.body:
@@ -207,6 +196,15 @@ class Desk:
         self._reports.checkpoint(attempt, request.body, _settling(kept))
         if not await kept:
             raise _Refused(409, "a later checkpoint has taken its place, or the task has ended")
+
+
+async def _speaker(lane: _Lane) -> AttemptId:
+    if len(lane.whose()) > 1:
+        await asyncio.sleep(SETTLE_SECONDS)
+    attempts = lane.whose()
+    if not attempts:
+        raise _Refused(409, "no task runs here")
+    return attempts[0]
 
 
 def _settling(future: asyncio.Future[Any]) -> Callable[[Any], None]:
@@ -224,12 +222,28 @@ def _report(body: bytes) -> bytes:
         return encode(msgspec.json.decode(body, type=Report))
     except msgspec.ValidationError as error:
         raise _Refused(422, str(error)) from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _Refused(400, f"not JSON: {error}") from error
 
 
-async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Request:
-    head = await reader.readuntil(b"\r\n\r\n")
+async def _write(writer: asyncio.StreamWriter, status: int, body: bytes) -> None:
+    head = f"HTTP/1.1 {status} {_PHRASES[status]}\r\nContent-Length: {len(body)}\r\n"
+    head += "Connection: close\r\n"
+    if body:
+        kind = "octet-stream" if status == 200 else "problem+json"
+        head += f"Content-Type: application/{kind}\r\n"
+    writer.write(f"{head}\r\n".encode() + body)
+    async with asyncio.timeout(REQUEST_SECONDS):
+        await writer.drain()
+
+
+async def _read(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sending: asyncio.Lock
+) -> _Request:
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        raise _Refused(400, f"the head of a request has at most {HEAD_BYTES_MAX} bytes") from None
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or len(head) > HEAD_BYTES_MAX:
@@ -239,11 +253,12 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _
         name, _, value = line.partition(":")
         fields[name.strip().lower()] = value.strip()
     length = fields.get("content-length", "0")
-    if "transfer-encoding" in fields or not length.isdigit():
+    if "transfer-encoding" in fields or not (length.isascii() and length.isdigit()):
         raise _Refused(400, "send a Content-Length")
-    if int(length) > CHECKPOINT_BYTES_MAX:
+    if len(length) > LENGTH_DIGITS_MAX or int(length) > CHECKPOINT_BYTES_MAX:
         raise _Refused(413, f"a checkpoint has at most {CHECKPOINT_BYTES_MAX} bytes")
     if "expect" in fields:
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     path, _, query = words[1].partition("?")
-    return _Request(words[0], path, query, await reader.readexactly(int(length)))
+    async with sending if int(length) > REPORT_BYTES_MAX else contextlib.nullcontext():
+        return _Request(words[0], path, query, await reader.readexactly(int(length)))

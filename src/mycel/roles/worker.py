@@ -192,7 +192,7 @@ def _context(
         environment_settings=environment_settings(program.configuration.worker.environments),
         containers=containers,
         files=files_of(program, caching),
-        desk=Desk(node.reporting, program.folder.path / "tasks"),
+        desk=Desk(node.reporting),
     )
 
 
