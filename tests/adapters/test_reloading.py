@@ -32,7 +32,7 @@ def test_what_a_socket_or_an_agreement_depends_on_waits_for_a_restart(tmp_path: 
         name = "other"
         """,
     )
-    changed = changes(before, after, "scheduler")
+    changed = changes(before, before, after, "scheduler")
     assert changed.applied == [
         "scheduler.api.max_request_size",
         "scheduler.max_concurrent_tasks",
@@ -47,7 +47,7 @@ def test_what_a_socket_or_an_agreement_depends_on_waits_for_a_restart(tmp_path: 
 def test_a_worker_is_not_told_of_what_only_schedulers_read(tmp_path: Path) -> None:
     before = configuration(tmp_path, "")
     after = configuration(tmp_path, "[scheduler]\ntask_timeout = 3\nlease_seconds = 20\n")
-    changed = changes(before, after, "worker")
+    changed = changes(before, before, after, "worker")
     assert changed.applied == []
     assert changed.needs_restart == ["scheduler.lease_seconds"]
 
@@ -65,12 +65,21 @@ def test_a_role_is_not_told_of_what_others_read(tmp_path: Path, role: str, read:
     before = configuration(tmp_path, "")
     text = '[gateway]\nmax_circuits = 3\n[worker]\nname = "a"\n'
     after = configuration(tmp_path, f'{text}[scheduler.api]\nbind_address = "127.0.0.1:9"\n')
-    assert changes(before, after, role).needs_restart == read
+    assert changes(before, before, after, role).needs_restart == read
 
 
 def test_nothing_changed_is_nothing_to_do(tmp_path: Path) -> None:
     one = configuration(tmp_path, "[scheduler]\ntask_timeout = 3\n")
-    assert changes(one, one, "scheduler").applied == []
+    assert changes(one, one, one, "scheduler").applied == []
+
+
+def test_what_waits_for_a_restart_is_not_forgotten(tmp_path: Path) -> None:
+    started = configuration(tmp_path, "")
+    before = configuration(tmp_path, "[scheduler]\ntask_timeout = 3\nlease_seconds = 20\n")
+    again = changes(started, before, before, "scheduler")
+    assert (again.applied, again.needs_restart) == ([], ["scheduler.lease_seconds"])
+    undone = changes(started, before, started, "scheduler")
+    assert (undone.applied, undone.needs_restart) == (["scheduler.task_timeout"], [])
 
 
 @pytest.mark.parametrize(

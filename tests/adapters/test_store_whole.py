@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from blake3 import blake3
 
+from mycel.cli.errors import CommandError
 from mycel.cli.store import main
 from mycel.core.codec import encode_specification
 from mycel.core.identifiers import AttemptId, JobNumber
@@ -213,3 +214,17 @@ def test_an_export_that_fails_leaves_the_earlier_one(tmp_path: Path) -> None:
         main(["export", "--home", str(tmp_path / "home"), str(place)])
     assert place.read_text() == "the last good one"
     assert list(place.parent.iterdir()) == [place]
+
+
+def test_a_failed_import_leaves_no_folder_behind(tmp_path: Path) -> None:
+    bad = tmp_path / "journal.jsonl"
+    bad.write_text("no export\n")
+    home = tmp_path / "home"
+    for source in (bad, tmp_path / "nothing"):
+        with pytest.raises((StoreError, CommandError)):
+            main(["import", "--home", str(home), str(source)])
+        assert not home.exists()
+    (home / "scheduler").mkdir(parents=True)
+    with pytest.raises(StoreError):
+        main(["import", "--home", str(home), str(bad)])
+    assert (home / "scheduler").is_dir()

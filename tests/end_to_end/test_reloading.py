@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from .conftest import SwarmMaker
 from .rest import call
-from .swarm import Swarm, eventually
+from .swarm import Finished, Swarm, eventually
 
 
 def logged(swarm: Swarm, event: str) -> list[dict[str, object]]:
@@ -44,21 +44,35 @@ def test_an_algorithm_that_was_installed_meanwhile_is_taken_over(
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mycel-late\nVersion: 1.0\n")
     points = "[mycel.selection]\nlate = mycel_late:late\nbroken = mycel_late:nothing\n"
     (about / "entry_points.txt").write_text(points)
-    path = swarm.home / "scheduler" / "config.toml"
-    written = path.read_text()
+    settings = swarm.home / "mycel.toml"
+    before = settings.read_text()
 
-    def choose(name: str) -> None:
+    def choose(name: str) -> Finished:
         key = f'[scheduler]\nselection_algorithm = "{name}"\n'
-        path.write_text(written.replace("[scheduler]\n", key, 1))
-        os.kill(swarm.pids["scheduler"], signal.SIGHUP)
+        settings.write_text(before.replace("[scheduler]\n", key, 1))
+        return swarm.mycel("reload", "--json")
 
-    choose("broken")
-    [told] = eventually(lambda: logged(swarm, "not_reloaded"), "the broken one is told")
-    assert "cannot be loaded" in str(told["error"])
-    choose("late")
-    [told] = eventually(lambda: logged(swarm, "reloaded"), "the sound one is taken over")
-    assert told["applied"] == ["scheduler.selection_algorithm"]
+    refused = choose("broken")
+    assert refused.code == 1
+    assert "cannot be loaded" in refused.json["scheduler"]["error"]
+    taken = choose("late")
+    assert taken.code == 0
+    assert taken.json["scheduler"]["applied"] == ["scheduler.selection_algorithm"]
     assert swarm.mycel("run", "--", "true").code == 0
+
+
+def test_the_roles_say_what_they_have_made_of_it(make_swarm: SwarmMaker) -> None:
+    swarm = make_swarm("")
+    swarm.up(workers=1)
+    settings = swarm.home / "mycel.toml"
+    settings.write_text("[scheduler]\ntask_timeout = 9\nlease_seconds = 20\n")
+    due = ["scheduler.lease_seconds"]
+    for applied in (["scheduler.task_timeout"], []):
+        told = swarm.mycel("reload", "--json").json
+        assert told["scheduler"] == {"applied": applied, "needs_restart": due}
+        assert told["worker-1"] == {"applied": [], "needs_restart": due}
+    settings.write_text("")
+    assert swarm.mycel("reload", "--json").json["scheduler"]["needs_restart"] == []
 
 
 def test_limits_of_files_are_taken_over(make_swarm: SwarmMaker) -> None:

@@ -91,13 +91,17 @@ def reload(given: list[str]) -> int:
     from . import local_swarm
 
     changed = local_swarm.reload(options.home)
+    failed = any(one.error for one in changed.values())
     if options.json:
         print_json(changed)
-        return 0
+        return int(failed)
     if not changed:
         print("nothing runs here: start it with 'mycel up'")
     for name, one in changed.items():
+        if one.error:
+            print(f"{name}: nothing is taken over: {one.error}")
+            continue
         print(f"{name}: {', '.join(one.applied) or 'nothing to take over'}")
         if one.needs_restart:
             print(f"  after a restart: {', '.join(one.needs_restart)}")
-    return 0
+    return int(failed)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -15,12 +17,14 @@ from mycel.access.founding import found
 from mycel.access.home import Home, find_home, read_state
 from mycel.access.tokens import load_api_token
 from mycel.client import Client
-from mycel.config import load
-from mycel.config.reloading import Changes, changes
+from mycel.config.reloading import Changes
 
 from . import plan, processes
 from .errors import CommandError, UsageError
 from .processes import Ready, Stopped
+
+RELOAD_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 0.01
 
 
 class Running(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,20 +81,38 @@ def down(home: Path | str | None = None, drain: bool = False) -> list[Stopped]:
 
 
 def reload(home: Path | str | None = None) -> dict[str, Changes]:
-    """Writes the settings of the roles that run anew, and tells each to read them."""
+    """Writes the settings of the roles that run anew, and tells each to read them; what each
+    has made of it."""
     place = find_home(home, os.environ)
     if not place.path.is_dir():
         return {}
     with _one_at_a_time(place):
         running = processes.running(place)
-        paths = {name: plan.config_path(place, name) for name in _ordered(running)}
-        before = {name: load(path, os.environ, {}) for name, path in paths.items()}
         plan.write(plan.make(place, None, None), running)
-        changed = {}
-        for name, path in paths.items():
-            changed[name] = changes(before[name], load(path, os.environ, {}), plan.role_of(name))
-            os.kill(running[name], signal.SIGHUP)
-        return changed
+        told = {name: _reloads(place, name) for name in _ordered(running)}
+        for name in told:
+            with suppress(ProcessLookupError):
+                os.kill(running[name], signal.SIGHUP)
+        ends = time.monotonic() + RELOAD_SECONDS
+        return {name: _reloaded(place, name, count, ends) for name, count in told.items()}
+
+
+def _reloads(home: Home, name: str) -> int:
+    state = read_state(home.role(name).state_path, Ready)
+    return 0 if state is None else state.reloads
+
+
+def _reloaded(home: Home, name: str, count: int, ends: float) -> Changes:
+    """What a role says of it, once that is more than what it had said before."""
+    folder = home.role(name)
+    while time.monotonic() < ends:
+        state = read_state(folder.state_path, Ready)
+        if state is not None and state.reloaded is not None and state.reloads > count:
+            return state.reloaded
+        if folder.holder() is None:
+            return Changes([], [], "it has ended")
+        time.sleep(LOOK_SECONDS)
+    return Changes([], [], f"it has not answered within {RELOAD_SECONDS:g} s")
 
 
 def _ordered(names: dict[str, int]) -> list[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mycel.access.home import Home, RoleFolder
+from mycel.config.reloading import Changes
 
 from .errors import CommandError
 from .plan import config_path, role_of
@@ -42,6 +43,8 @@ class Ready(msgspec.Struct):
     addresses: list[str] = []
     api: str = ""
     metrics: str = ""
+    reloads: int = 0
+    reloaded: Changes | None = None
 
 
 class Stopped(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import os
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -116,6 +116,21 @@ def _taking_the_place_of(place: Path) -> Iterator[BinaryIO]:
     sync_folder(place.parent)
 
 
+@contextmanager
+def _left_as_it_was(folder: RoleFolder) -> Iterator[None]:
+    """Its lock makes the folder: where nothing comes of it, that goes again."""
+    made = [path for path in (folder.path, folder.path.parent) if not path.exists()]
+    try:
+        yield
+    except BaseException:
+        if folder.path in made:
+            folder.lock_path.unlink(missing_ok=True)
+        for path in made:
+            with suppress(OSError):  # somebody else has put something there
+                path.rmdir()
+        raise
+
+
 def _import(chosen: Namespace, folder: RoleFolder) -> int:
     from mycel.config import load
     from mycel.store.exporting import import_journal
@@ -123,7 +138,7 @@ def _import(chosen: Namespace, folder: RoleFolder) -> int:
     swarm = ""
     if chosen.config is not None:
         swarm = load(chosen.config, dict(os.environ), {}).swarm.name
-    with folder.lock():
+    with _left_as_it_was(folder), folder.lock():
         if chosen.file == "-":
             counts = import_journal(_journal(folder), sys.stdin.buffer, swarm=swarm)
         else:

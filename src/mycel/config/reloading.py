@@ -30,20 +30,33 @@ SCHEDULING: Final = ("scheduler", "node")
 """Roles that read more of `[scheduler]` than what all nodes agree on."""
 
 
-class Changes(msgspec.Struct, frozen=True):
+class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     applied: list[str]
     needs_restart: list[str]
+    """All that a new start would change, also by what was written earlier."""
+    error: str = ""
+    """Why nothing was taken over, if that is so."""
 
 
-def changes(before: Configuration, after: Configuration, role: str) -> Changes:
-    """Which keys that this role reads differ, in two lists."""
-    old, new = dict(leaves(before)), dict(leaves(after))
-    differ = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-    applied = [key for key in differ if key.startswith(LIVE) and key not in FIXED]
-    needs_restart = [key for key in differ if key not in applied and _is_read(key, role)]
+def changes(
+    started: Configuration, before: Configuration, after: Configuration, role: str
+) -> Changes:
+    """Which keys that this role reads differ: from what was taken over last, and from what the
+    role was started with."""
+    applied = [key for key in _differing(before, after) if _is_live(key)]
     if role not in SCHEDULING:
         applied = [key for key in applied if not key.startswith("scheduler.")]
-    return Changes(applied, needs_restart)
+    fixed = [key for key in _differing(started, after) if not _is_live(key)]
+    return Changes(applied, [key for key in fixed if _is_read(key, role)])
+
+
+def _differing(one: Configuration, other: Configuration) -> list[str]:
+    old, new = dict(leaves(one)), dict(leaves(other))
+    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+
+
+def _is_live(key: str) -> bool:
+    return key.startswith(LIVE) and key not in FIXED
 
 
 def _is_read(key: str, role: str) -> bool:

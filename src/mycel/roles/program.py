@@ -29,7 +29,7 @@ from mycel.access.keys import load_or_create_key
 from mycel.access.tokens import inspect, load_member_token
 from mycel.config import Configuration, load
 from mycel.config.errors import ConfigurationError
-from mycel.config.reloading import changes
+from mycel.config.reloading import Changes, changes
 from mycel.node.clock import LoopClock
 from mycel.store.errors import StoreError
 from mycel.swarm.errors import InvalidToken, ListenFailed, SwarmError
@@ -80,6 +80,9 @@ class RunningState(msgspec.Struct, frozen=True):
     addresses: list[str]
     api: str = ""
     metrics: str = ""
+    reloads: int = 0
+    reloaded: Changes | None = None
+    """What came of the last of them."""
 
 
 class RoleFault(Exception):
@@ -98,6 +101,8 @@ class Program:
         self.folder: RoleFolder = self.home.role(options.name)
         self.lock = self.folder.lock()
         self._join()
+        self._started_with = self.configuration
+        self._state: RunningState | None = None
         telemetry = self.configuration.telemetry
         sink = FileSink(
             self.folder.log_path,
@@ -250,7 +255,10 @@ class Program:
     def ready(self, peer: str, addresses: list[str], api: str = "", *, metrics: str = "") -> None:
         """Tells whoever waits that this role serves. How it came to it is in the log by then."""
         self.log.flush()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._for_all, Program._reload)
         state = RunningState(self.options.name, os.getpid(), peer, addresses, api, metrics)
+        self._state = state
         write_state(self.folder.state_path, state)
         descriptor = self.options.ready_fd
         if descriptor is not None:
@@ -269,7 +277,6 @@ class Program:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._for_all, Program.end_by_signal)
-        loop.add_signal_handler(signal.SIGHUP, self._for_all, Program._reload)
         if self._fault is None:
             await self._ended.wait()
         self.log.info("stopping")
@@ -289,13 +296,22 @@ class Program:
         except (ConfigurationError, RoleFault) as error:
             self.log.error("not_reloaded", error=str(error))
             print(f"mycel {self.options.name}: not reloaded: {error}", file=sys.stderr, flush=True)
+            self._tell_reload(Changes([], [], str(error)))
             return
-        changed = changes(self.configuration, configuration, self.options.role)
+        changed = changes(self._started_with, self.configuration, configuration, self.options.role)
         self.configuration = configuration
         self.log.set_level(configuration.node.log_level)
         for take_over in self.on_reload:
             take_over(configuration)
         self.log.info("reloaded", applied=changed.applied, needs_restart=changed.needs_restart)
+        self._tell_reload(changed)
+
+    def _tell_reload(self, changed: Changes) -> None:
+        """To whoever has asked for it, and waits."""
+        if self._state is not None:
+            count = self._state.reloads + 1
+            self._state = msgspec.structs.replace(self._state, reloads=count, reloaded=changed)
+            write_state(self.folder.state_path, self._state)
 
     def close(self) -> None:
         self.folder.state_path.unlink(missing_ok=True)
