@@ -57,6 +57,7 @@ from .interpreter_records import (
     RESULT,
     RETURNED,
     RUN_BATCH,
+    STANDING,
     STARTED,
     STARTED_AT,
     TEXT,
@@ -120,6 +121,7 @@ class Interpreter:
 
     def run(self) -> None:
         self._memory[0:4] = b"\1\0\0\0"
+        self._results.send(STANDING, b"")  # what comes later, a call may have made up
         _thread.start_new_thread(self._watch_for_ever, ())
         while True:
             self._run_batch(*self._next_batch())

@@ -33,6 +33,7 @@ from .interpreter_records import (
     RESULTS_OFFSET,
     RETURNED,
     RUN_BATCH,
+    STANDING,
     STARTED,
     STARTED_AT,
     TEXT,
@@ -43,8 +44,10 @@ from .interpreter_records import (
 )
 from .sandbox.holding import Hold, give
 
-START_SECONDS_MAX: Final = 10.0
+BEGIN_SECONDS_MAX: Final = 2.0
 """So long after a call became the first, it has begun, whatever the interpreter says."""
+START_SECONDS_MAX: Final = 10.0
+"""The same while we have not heard of the interpreter: packages run code when it starts."""
 FRAME_BYTES_MAX: Final = 96 << 20
 """A value and both outputs at their limits, and some more."""
 
@@ -121,6 +124,8 @@ class InterpreterLink:
         self._opened_at = clock()
         self._memory = os.memfd_create("mycel-interpreter")
         os.ftruncate(self._memory, MEMORY_BYTES)
+        self._standing_since = 0.0
+        """When it told so: nothing that it calls has run by then."""
         self._head_since = 0.0
         """When the first of what it has became that, as far as we know."""
         self._received = bytearray()
@@ -205,6 +210,8 @@ class InterpreterLink:
         had it say nothing, or something else, would never be too late, nor be killed."""
         memory = self.read_memory()
         latest = self._head_since + START_SECONDS_MAX
+        if self._standing_since:
+            latest = max(self._head_since, self._standing_since) + BEGIN_SECONDS_MAX
         run = self.outstanding.get(memory.running)
         if run is not None:
             return run, min(memory.running_since, latest)
@@ -305,7 +312,7 @@ class InterpreterLink:
         while len(received) - start >= FRAME.size:
             length, kind = FRAME.unpack_from(received, start)
             end = start + FRAME.size + length
-            if length > FRAME_BYTES_MAX or not RESULTS <= kind <= WRITTEN:
+            if length > FRAME_BYTES_MAX or not RESULTS <= kind <= STANDING:
                 raise BrokenInterpreter
             if end > len(received):
                 break
@@ -329,6 +336,8 @@ class InterpreterLink:
                 news.started.append((AttemptId(attempt), self._believed(since)))
         elif kind == DOOMED:
             news.doomed.append(AttemptId(struct.unpack("<Q", payload)[0]))
+        elif kind == STANDING:
+            self._standing_since = self._standing_since or clock()
         elif kind == WRITTEN:
             attempt, stream, offset = TEXT.unpack_from(payload)
             if attempt in self.outstanding and stream in (1, 2):

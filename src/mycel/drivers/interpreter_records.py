@@ -10,7 +10,7 @@ import time
 
 FRAME = struct.Struct("<IB")
 """From the interpreter: length of what follows, kind."""
-RESULTS, STARTED, RETURNED, WITHDRAWN, DOOMED, WRITTEN = 1, 2, 3, 4, 5, 6
+RESULTS, STARTED, RETURNED, WITHDRAWN, DOOMED, WRITTEN, STANDING = 1, 2, 3, 4, 5, 6, 7
 RESULT = struct.Struct("<QddBiIIIIQ")
 """attempt, started at, ended at, failed?, exit code, lengths: value, error, stdout, stderr; and
 the most memory that the interpreter has had, after tasks that took long"""
