@@ -34,3 +34,6 @@ def test_it_is_as_a_walk_finds_it(value: Any, levels: int, named: bool) -> None:
 def test_many_beside_each_other_are_not_deep() -> None:
     assert not nests_too_deeply(json.dumps([[{"a": []}]] * 10_000).encode())
     assert nests_too_deeply(b"[" * 1_000_000)
+    deepest = b"[" * (DEPTH_MAX - 1) + b'"[",""' + b"]" * (DEPTH_MAX - 1)
+    assert not nests_too_deeply(b"[" + b",".join([deepest] * 100) + b"]")
+    assert nests_too_deeply(b"[[" + b",".join([deepest] * 100) + b"]]")

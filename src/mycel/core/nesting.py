@@ -3,6 +3,7 @@ end to that: so there is a limit, far below it and far above what anybody has to
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -10,23 +11,29 @@ import msgspec
 DEPTH_MAX: Final = 100
 _ALIKE: Final = bytes.maketrans(b"{}", b"[]")
 _OTHERS: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
+"""One level up, and one down, as signed bytes."""
+_USUAL_DEPTH: Final = 4
 _decode_raw: Final = msgspec.json.Decoder(msgspec.Raw).decode
 """Looks at all of it, and makes nothing of it."""
 
 
 def nests_too_deeply(encoded: bytes) -> bool:
     """Of JSON; what is none is left to its decoder. No walk: it goes through all bodies, and the
-    longest have ten million bytes."""
+    longest have ten million bytes. Brackets go pair by pair, from the innermost on, and are
+    counted only where that comes to no end soon: each further round costs as much as the first."""
     if len(encoded) <= 2 * DEPTH_MAX or encoded.count(b"[") + encoded.count(b"{") <= DEPTH_MAX:
         return False
     unescaped = encoded.replace(b"\\\\", b"").replace(b'\\"', b"")
-    outside_of_texts = unescaped.translate(_ALIKE, _OTHERS).split(b'"')[::2]
-    left = b"".join(outside_of_texts)
-    for _ in range(DEPTH_MAX):
+    left = unescaped.translate(_ALIKE, _OTHERS).replace(b'""', b"")
+    if b'"' in left:  # brackets in texts
+        left = b"".join(left.split(b'"')[::2])
+    for _ in range(_USUAL_DEPTH):
+        left = left.replace(b"[]", b"")
         if not left:
             return False
-        left = left.replace(b"[]", b"")
-    return bool(left)
+    levels = accumulate(memoryview(left.translate(_STEPS)).cast("b"))
+    return max(levels) > DEPTH_MAX - _USUAL_DEPTH
 
 
 def objection_to(result: bytes) -> str:
