@@ -83,10 +83,11 @@ def ask(swarm: Swarm, prompt: str, **more: Any) -> Any:
     return call(swarm, "POST", "/v1/chat/completions", json.dumps(body))
 
 
-def open_stream(swarm: Swarm, prompt: str) -> http.client.HTTPResponse:
+def open_stream(swarm: Swarm, prompt: str, **more: Any) -> http.client.HTTPResponse:
     address = urlsplit(swarm.api)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=30)
-    body = {"model": "parrot", "messages": [{"role": "user", "content": prompt}], "stream": True}
+    messages = [{"role": "user", "content": prompt}]
+    body = {"model": "parrot", "messages": messages, "stream": True, **more}
     headers = {"Authorization": f"Bearer {swarm.token}", "Content-Type": "application/json"}
     connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
     return connection.getresponse()

@@ -115,6 +115,24 @@ def test_what_it_yields_is_streamed(make_swarm: SwarmMaker) -> None:
     assert text(ask(swarm, "still here")) == "still here "
 
 
+def test_as_many_choices_are_given_as_are_asked_for(make_swarm: SwarmMaker) -> None:
+    swarm = up(make_swarm, loaded("teller"))
+    answer = ask(swarm, "one two", n=3)
+    assert answer.status == 200, answer
+    choices = answer.json["choices"]
+    assert [one["index"] for one in choices] == [0, 1, 2]
+    assert {one["message"]["content"] for one in choices} == {"one two "}
+    said = list(events(open_stream(swarm, "one two", n=2)))
+    assert said.pop() == "done"
+    told = [one["choices"][0] for one in said]
+    for index in (0, 1):
+        pieces = [one["delta"].get("content") for one in told if one["index"] == index]
+        assert pieces == ["one ", "two ", None]
+    for wrong in (0, -1, 129, 1.5, "2", True):
+        answer = ask(swarm, "one", n=wrong)
+        assert (answer.status, "from 1 to 128" in str(answer.json)) == (400, True)
+
+
 def test_embeddings_and_kinds_of_ones_own(make_swarm: SwarmMaker) -> None:
     second = loaded("adder", "custom").replace(BRISK, "").replace("parrot", "sum")
     swarm = make_swarm(loaded("embedder", "embedding") + second)

@@ -37,6 +37,8 @@ GATHER_SECONDS: Final = 0.002
 """So long a call waits for others to share it."""
 HEAD_BYTES_MAX: Final = 64 << 10
 BODY_BYTES_MAX: Final = 64 << 20
+CHOICES_MAX: Final = 128
+"""Of one request, by `n`."""
 
 KIND_OF: Final = {
     "chat/completions": "chat",
@@ -214,7 +216,7 @@ class Server:
             await act(writer, given)
         except (ModelRaised, NotAsked) as error:
             _error(writer, str(error))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             _error(writer, str(NotEncoded(error)))
         await writer.drain()
 
@@ -236,27 +238,28 @@ class Server:
             "created": int(time.time()),
             "model": self._name,
         }
-        asked = self._ask(given)
+        choices_count = _choices_count(given)
+        asked = [self._ask(_without(given, "n")) for _ in range(choices_count)]
         if given.get("stream") is True:
             await _stream(writer, asked, alike, chat)
             return
-        output = await asked.whole()
-        text = _text_of(output)
-        said: Request = {"message": {"role": "assistant", "content": text}} if chat else {}
-        said = said or {"text": text}
+        outputs = await _wholes(asked)
+        choices = [
+            {"index": index, "finish_reason": "stop", "logprobs": None, **_said(output, chat)}
+            for index, output in enumerate(outputs)
+        ]
         kind = "chat.completion" if chat else "text_completion"
-        usage = output.get("usage") if isinstance(output, dict) else None
-        choice = {"index": 0, "finish_reason": "stop", "logprobs": None, **said}
-        more = {} if usage is None else {"usage": usage}
-        _whole(writer, 200, {**alike, "object": kind, "choices": [choice], **more})
+        usage = outputs[0].get("usage") if isinstance(outputs[0], dict) else None
+        more = {} if usage is None or choices_count > 1 else {"usage": usage}
+        _whole(writer, 200, {**alike, "object": kind, "choices": choices, **more})
 
     async def _embeddings(self, writer: asyncio.StreamWriter, given: Request) -> None:
         texts = given.get("input")
         texts = texts if isinstance(texts, list) else [texts]
         asked = [self._ask(given, input=text) for text in texts]
         vectors = [
-            {"object": "embedding", "index": index, "embedding": await one.whole()}
-            for index, one in enumerate(asked)
+            {"object": "embedding", "index": index, "embedding": vector}
+            for index, vector in enumerate(await _wholes(asked))
         ]
         usage = {"prompt_tokens": 0, "total_tokens": 0}
         answer = {"object": "list", "data": vectors, "model": self._name, "usage": usage}
@@ -271,13 +274,23 @@ class Server:
         _whole(writer, 200, await self._ask(given, input=given.get("input")).whole())
 
 
-async def _stream(writer: asyncio.StreamWriter, asked: Asked, alike: Request, chat: bool) -> None:
+async def _wholes(asked: list[Asked]) -> list[Any]:
+    try:
+        return [await one.whole() for one in asked]
+    finally:
+        for one in asked:  # one has failed, or nobody waits for them any more
+            one.wanted = False
+
+
+async def _stream(
+    writer: asyncio.StreamWriter, asked: list[Asked], alike: Request, chat: bool
+) -> None:
     kind = "chat.completion.chunk" if chat else "text_completion"
     begun = False
 
-    def event(said: Request, reason: str | None) -> None:
+    def event(index: int, said: Request, reason: str | None) -> None:
         nonlocal begun
-        choice = {"index": 0, "finish_reason": reason, **said}
+        choice = {"index": index, "finish_reason": reason, **said}
         data = _encoded({**alike, "object": kind, "choices": [choice]})
         if not begun:
             begun = True
@@ -285,20 +298,42 @@ async def _stream(writer: asyncio.StreamWriter, asked: Asked, alike: Request, ch
             writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
         _event(writer, data)
 
-    try:
-        async for piece in asked.stream():
+    async def tell(index: int, one: Asked) -> None:
+        async for piece in one.stream():
             text = _text_of(piece)
-            event({"delta": {"content": text}} if chat else {"text": text}, None)
+            event(index, {"delta": {"content": text}} if chat else {"text": text}, None)
             await writer.drain()
-    except (ModelRaised, TypeError, ValueError) as error:
+        event(index, {"delta": {}} if chat else {"text": ""}, "stop")
+
+    telling = [asyncio.ensure_future(tell(index, one)) for index, one in enumerate(asked)]
+    try:
+        await asyncio.gather(*telling)
+    except (ModelRaised, TypeError, ValueError, RecursionError) as error:
         if not begun:
             raise
         told = error if isinstance(error, ModelRaised) else NotEncoded(error)
         _event(writer, _encoded({"error": {"message": str(told), "type": "model_error"}}))
     else:
-        event({"delta": {}} if chat else {"text": ""}, "stop")
         _event(writer, "[DONE]")
+    finally:
+        for task, one in zip(telling, asked, strict=True):
+            task.cancel()
+            one.wanted = False
     writer.write(b"0\r\n\r\n")
+
+
+def _choices_count(given: Request) -> int:
+    count = given.get("n")
+    if count is None:
+        return 1
+    if type(count) is not int or not 1 <= count <= CHOICES_MAX:
+        raise NotAsked(f"n is a whole number from 1 to {CHOICES_MAX}")
+    return count
+
+
+def _said(output: Any, chat: bool) -> Request:
+    text = _text_of(output)
+    return {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
 
 
 def _text_of(output: Any) -> str:
