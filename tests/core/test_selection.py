@@ -132,6 +132,23 @@ class TestOrder:
         pool.measure(member(pool, "c"), 0.8, 1.0)
         assert order(pool) == "bac", "b is as good as a and less loaded; c is not as good"
 
+    def test_who_has_no_room_is_looked_at_once(self) -> None:
+        pool = pool_of("abcdefgh", settings("performance-aware"))
+        for place, name in enumerate("abcdefgh"):
+            pool.measure(member(pool, name), 1.0 - place / 20, 1.0)
+        looks: list[int] = []
+
+        def counts(slot: int) -> bool:
+            looks.append(slot)
+            return slot == member(pool, "h").slot
+
+        everybody = (1 << 8) - 1
+        view = View(pool, TASK, lambda: 0.0, counts=counts)
+        for _ in range(5):
+            assert next(view.by_history(everybody))
+        others = [slot for slot in looks if slot != member(pool, "h").slot]
+        assert len(others) == len(set(others)) == 7
+
     def test_who_was_not_measured_stands_at_the_mean(self) -> None:
         pool = pool_of("abc", settings("performance-aware"))
         pool.measure(member(pool, "a"), 1.0, 0.5)

@@ -51,6 +51,8 @@ class View:
         room may hold some that have none."""
         self._pool = pool
         self._counts = counts
+        self._discounted = 0
+        """Those that are known not to count."""
         self.shape = shape
         self.random = random
         self.having_data = having_data
@@ -87,7 +89,16 @@ class View:
             rest ^= equal
 
     def _any(self, mask: int) -> bool:
-        return any(self._counts(slot) for slot in slots_of(mask))
+        """Whether somebody counts. Each is looked at once, however often that is asked: with
+        much of a large swarm full, it is asked for every one that turns out to be."""
+        mask = without(mask, self._discounted) if self._discounted else mask
+        for tried, slot in enumerate(slots_of(mask)):
+            if self._counts(slot):
+                if tried:
+                    self._discounted |= mask & ((1 << slot) - 1)
+                return True
+        self._discounted |= mask
+        return False
 
     def in_turn(self, mask: int) -> Iterator[int]:
         """One by one, from behind the one that had the last turn."""
