@@ -206,6 +206,8 @@ class TestHome:
         (["--user", ""], "cannot be a user"),
         (["--user", "x" * 10_000], "cannot be a user"),
         (["--peer", "12D3KooWmistyped"], "is no peer id"),
+        (["--expires", "0s"], "write from 1s to 36500d, or never"),
+        (["--expires", "999999999w"], "write from 1s to 36500d, or never"),
     ],
 )
 def test_what_no_token_can_say_is_refused(
@@ -215,6 +217,50 @@ def test_what_no_token_can_say_is_refused(
     for command in ("create", "narrow"):
         assert main(["token", command, "--home", str(tmp_path), *options]) != 0
         assert told in capsys.readouterr().err
+
+
+class TestCommands:
+    """What `mycel token` and `mycel user` say."""
+
+    def test_a_token_that_allows_nothing_is_told_apart(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        found(Home(tmp_path), "mycel")
+        create = ["token", "create", "--home", str(tmp_path), "--user", "alice"]
+        assert main(create) == 0
+        assert "it allows nothing" in capsys.readouterr().err
+        assert main([*create, "--action", "read"]) == 0
+        assert capsys.readouterr().err == ""
+
+    def test_users_whose_tokens_end_beyond_all_dates_are_listed(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        home = Home(tmp_path)
+        users.add(home, found(home, "mycel"), Statement(user="alice", expires_at=6e14))
+        assert main(["user", "list", "--home", str(tmp_path)]) == 0
+        assert capsys.readouterr().out.split()[-1] == "never"
+
+    @pytest.mark.parametrize("action", ["inspect", "narrow"])
+    def test_a_home_without_a_token_is_told_so(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str
+    ) -> None:
+        assert main(["token", action, "--home", str(tmp_path)]) == 1
+        told = capsys.readouterr().err
+        assert str(tmp_path / "token") in told
+        assert "mycel user add" in told
+
+    def test_ids_are_revoked_in_either_case(self, tmp_path: Path) -> None:
+        home = Home(tmp_path)
+        found(home, "mycel")
+        assert main(["token", "revoke", "AB" * 32, "--home", str(tmp_path)]) == 0
+        assert [one[:32] for one in read_records(home.revocations_path)] == [b"\xab" * 32]
+
+    def test_a_peer_without_a_name_is_nobody(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        found(Home(tmp_path), "mycel")
+        assert main(["token", "revoke", "--peer", "", "--home", str(tmp_path)]) == 1
+        assert "no swarm is running" in capsys.readouterr().err
 
 
 class TestLists:

@@ -9,15 +9,17 @@ from random import Random
 import pytest
 
 from mycel.core.identifiers import PeerId
-from mycel.core.messages import PeerRecord
+from mycel.core.messages import WIRE_VERSION, Join, PeerRecord
 from mycel.discovery.peerbook import PEERS_MAX, PeerBook
 from mycel.roles.gating import GatewayNode
 from mycel.roles.joining import ASK_FOR_MORE_SECONDS, Joining, peer_in
 from mycel.roles.protocols import PROTOCOLS
 from mycel.roles.services import UnknownService, load_services
+from mycel.swarm.errors import InvalidAddress
 from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
 from mycel.swarm.listening import IndifferentListener
 from mycel.swarm.memory import MemoryNetwork
+from mycel.wire import codec
 from tests.simulation.time import ProcessClock, VirtualClock
 
 
@@ -171,6 +173,27 @@ def test_a_gateway_is_tried_by_quic_where_tcp_does_not_get_through(
     assert dialled == [tcp, *quic], "it is no gateway's"
 
 
+def test_an_address_that_cannot_be_dialled_does_no_harm_to_another_of_the_same_gateway() -> None:
+    stage = Stage()
+    stage.gateway("gateway")
+    node = stage.newcomer("node")
+    good, bad = stage.address("gateway"), "/nowhere/p2p/gateway"
+    swarm = stage.swarms["node"]
+    dialled: list[str] = []
+
+    def dial(address: str) -> None:
+        if address == bad:
+            raise InvalidAddress(bad)
+        dialled.append(address)
+
+    vars(swarm)["dial"] = dial
+    joining = Joining(stage.clock(), ("worker",), (bad, good), node.found.append)
+    joining.start(swarm)
+    joining.disconnected(PeerId("gateway"))
+    stage.world.run_until(stage.world.now() + 1.0)
+    assert dialled == [good, good]
+
+
 def test_gateways_that_relay_for_nobody_are_asked_now_and_then() -> None:
     stage = Stage()
     stage.gateway("first")
@@ -307,6 +330,23 @@ def test_a_gateway_without_bootstrap_names_nobody() -> None:
     stage.until(lambda: node.joining.gateways == ["first"])
     stage.world.run_until(stage.world.now() + 5.0)
     assert node.found == []
+
+
+@pytest.mark.parametrize("letter", ["x", "\N{MUSHROOM}"])
+def test_what_members_say_of_themselves_keeps_no_newcomer_from_its_answer(letter: str) -> None:
+    stage = Stage()
+    stage.gateway("first")
+    long = letter * (60_000 // len(letter.encode()))
+    for name in ("one", "two"):
+        node = stage.newcomer(name, "first")
+        stage.until(lambda node=node: bool(node.found))  # type: ignore[misc]
+        me = PeerRecord(name, ("worker",), (f"/dns/{long}/tcp/1",) * 15 + (stage.address(name),))
+        node.streams[0].write(codec.encode(Join(WIRE_VERSION, me)))
+    stage.world.run_until(stage.world.now() + 1.0)
+    node = stage.newcomer("three", "first")
+    stage.until(lambda: {record.peer for record in node.found} == {"first", "one", "two"})
+    found = {record.peer: record.addresses for record in node.found}
+    assert found["one"] == (stage.address("one"),)
 
 
 def test_a_lonely_node_finds_its_swarm_by_peers_that_it_has_met(tmp_path: Path) -> None:

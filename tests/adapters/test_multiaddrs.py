@@ -33,6 +33,7 @@ def test_what_the_network_has(good: str) -> None:
         ("/ip4/10.0.0.1/tpc/4001", "no 'tpc'"),
         ("/ip4/300.0.0.1/tcp/4001", "'300.0.0.1' cannot follow 'ip4'"),
         ("/ip4/::1/tcp/4001", "'::1' cannot follow 'ip4'"),
+        ("/ip6/fe80::1%eth0/tcp/4001", "'fe80::1%eth0' cannot follow 'ip6'"),
         ("/ip4/10.0.0.1/tcp/70000", "'70000' cannot follow 'tcp'"),
         ("/ip4/10.0.0.1/tcp/", "'' cannot follow 'tcp'"),
         ("/ip4/10.0.0.1/tcp/٤", "cannot follow 'tcp'"),

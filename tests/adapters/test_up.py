@@ -183,6 +183,19 @@ def test_the_gateway_takes_the_port_that_is_named_and_others_have_their_own(
     assert bootstrap.startswith(f"/ip4/127.0.0.1/tcp/{port}/p2p/")
 
 
+def test_a_port_in_use_that_the_settings_name_is_changed_there(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        settings = home / "mycel.toml"
+        settings.write_text(f'[swarm]\nlisten = ["/ip4/127.0.0.1/tcp/{port}"]\n')
+        assert main(["up", "--home", str(home), "--detach", "--port", "0"]) == 1
+    told = capsys.readouterr().err
+    assert f"port {port}, which swarm.listen of {settings} names, is in use" in told
+
+
 def test_a_mistake_in_the_users_settings_is_reported_with_its_line(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

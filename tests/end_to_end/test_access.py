@@ -68,7 +68,7 @@ def test_a_fresh_machine_joins_by_one_string_and_is_cut_off_when_revoked(
     assert (nobody.code, "no connected peer is 'nobody'" in nobody.err) == (1, True)
     began = time.monotonic()
     done = founded.mycel("token", "revoke", "--peer", "guest")
-    assert done.code == 0, done
+    assert (done.code, "can join again" in done.err) == (0, True), done
     eventually(lambda: founded.worker_state("guest") != "healthy", "the guest is cut off")
     assert time.monotonic() - began < HOLDS_SECONDS
     eventually(lambda: "token was revoked" in log.read_text(), "the guest knows why")
@@ -82,6 +82,18 @@ def test_a_fresh_machine_joins_by_one_string_and_is_cut_off_when_revoked(
     assert again.code == 1
     assert "token was revoked" in again.err
     assert "ask for a new invite" in again.err
+
+    # Whoever has kept the invite can join again, until that is revoked too.
+    guest.environment["MYCEL_JOIN"] = text
+    process = guest.popen(*start)
+    eventually(lambda: founded.worker_state("guest") == "healthy", "the guest is back")
+    done = founded.mycel("token", "revoke", "--peer", "guest", "--all")
+    assert done.code == 0, done
+    eventually(lambda: founded.worker_state("guest") != "healthy", "the guest is cut off again")
+    process.terminate()
+    process.communicate(timeout=30)
+    again = guest.mycel(*start)
+    assert (again.code, "token was revoked" in again.err) == (1, True)
 
 
 def test_bad_invites_end_with_a_message_and_a_counted_refusal(

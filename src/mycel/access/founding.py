@@ -77,6 +77,6 @@ def owner_public_of(home: Home) -> bytes:
         return load_key(home.owner_public_path, "the owner's public key")
     except SecretMissing:
         raise SecretMissing(
-            f"{home.path} belongs to no swarm yet: join one with --join INVITE, or found one with "
-            "'mycel up'"
+            f"{home.path} belongs to no swarm yet: join one with --join INVITE, found one with "
+            "'mycel up', or put the owner.pub of its owner there"
         ) from None

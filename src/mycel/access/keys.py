@@ -60,5 +60,6 @@ def store_public_key(path: Path, public: bytes) -> None:
     except SecretExists:
         if load_key(path, "the owner's public key") != public:
             raise SecretExists(
-                f"{path} is another owner's: nodes of two swarms need two homes (--home)"
+                f"{path} is another owner's: nodes of two swarms need two homes (--home). If "
+                "none of this home has ever got into that swarm, delete that file"
             ) from None

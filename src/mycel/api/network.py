@@ -25,8 +25,8 @@ class PeerAnswer(msgspec.Struct, frozen=True):
     last_seen_seconds: float
     """Since the last byte of it."""
     version: str
-    revocation_id: str
-    """To be revoked, should this machine leave the swarm."""
+    revocation_ids: list[str]
+    """Of its token: to revoke the last puts this machine out, the first its invite too."""
 
 
 class PeerList(msgspec.Struct, frozen=True):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,6 +17,7 @@ from mycel.access import invites, tokens, users
 from mycel.access.blocks import revocation_ids
 from mycel.access.errors import TokenMistyped
 from mycel.access.founding import owner_public_of
+from mycel.access.home import Home
 from mycel.access.keys import load_or_create_key
 from mycel.core.rights import CANCEL, READ, SUBMIT, Rights
 from mycel.roles.revoking import read_records
@@ -27,6 +30,7 @@ from .revoking import revoke
 
 DELEGATION: Final = "token is a delegation"
 """How the extension's refusal of one begins."""
+REVOCATION_ID: Final = re.compile("[0-9a-fA-F]{64}")
 USER_ACTIONS: Final = (SUBMIT, READ, CANCEL)
 """What a user may unless told otherwise."""
 
@@ -83,7 +87,10 @@ def _create(given: list[str]) -> int:
         made = tokens.issue(founder.secret, founder.swarm, grant)
     if options.peer is not None:
         made = tokens.bind(public, made, options.peer)
-    _print_token(options, made, tokens.inspect(public, made))
+    rights = tokens.inspect(public, made)
+    _print_token(options, made, rights)
+    if not rights.roles and not rights.actions:
+        print("mycel: it allows nothing: give it an --action or a --role", file=sys.stderr)
     return 0
 
 
@@ -106,6 +113,13 @@ def _print_token(options: argparse.Namespace, made: bytes, rights: Rights | None
         print(text)
 
 
+def _token_or_own(options: argparse.Namespace, home: Home) -> tuple[bytes, bytes | None]:
+    """The one that was given, else the home's."""
+    if options.token is None:
+        return tokens.from_text(tokens.load_api_token(home.token_path)), None
+    return _given_token(options.token)
+
+
 def _given_token(text: str) -> tuple[bytes, bytes | None]:
     """The token, and the owner's public key if it came in an invite."""
     text = grants.read_secret(text)
@@ -122,7 +136,7 @@ def _inspect(given: list[str]) -> int:
     parser.add_argument("token", nargs="?", help="or a file, or - for standard input (the home's)")
     options = parser.parse_args(given)
     home, swarm = grants.place(options)
-    found, public = _given_token(options.token or str(home.token_path))
+    found, public = _token_or_own(options, home)
     revoked = {record[:32] for record in read_records(home.revocations_path)}
     rights = _rights(public or owner_public_of(home), found)
     facts: dict[str, Any]
@@ -142,7 +156,7 @@ def _inspect(given: list[str]) -> int:
     if rights is not None:
         facts["expires_at"] = _when(rights.expires_at)
     rows = [(name, _plain(value)) for name, value in facts.items()]
-    print_table(("fact", "value"), rows)
+    print_table(("FACT", "VALUE"), rows)
     return 0
 
 
@@ -175,7 +189,10 @@ def _plain(value: Any) -> str:
 
 
 def _when(unix: float | None) -> str:
-    return "never" if unix is None else f"{datetime.fromtimestamp(unix, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    """Dates have four digits for the year: what ends later never does."""
+    if unix is None or unix >= datetime.max.replace(tzinfo=UTC).timestamp():
+        return "never"
+    return f"{datetime.fromtimestamp(unix, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _narrow(given: list[str]) -> int:
@@ -186,7 +203,7 @@ def _narrow(given: list[str]) -> int:
     parser.add_argument("--peer", metavar="ID", help="bind it to this peer")
     options = parser.parse_args(given)
     home, _ = grants.place(options)
-    found, public = _given_token(options.token or str(home.token_path))
+    found, public = _token_or_own(options, home)
     public = public or owner_public_of(home)
     made = tokens.narrow(public, found, grants.statement(options))
     if options.peer is not None:
@@ -210,13 +227,16 @@ def _revoke(given: list[str]) -> int:
         "--peer", help="a connected node's: its id, a unique part of it, or its worker's name"
     )
     parser.add_argument(
-        "--all", action="store_true", help="also everything made from the same first block"
+        "--all",
+        action="store_true",
+        help="also everything made from the same first block, such as a peer's invite",
     )
     options = parser.parse_args(given)
     home, founder = grants.founder(options)
-    text = _of_peer(options) if options.peer else grants.read_secret(options.token)
+    by_peer = options.peer is not None
+    text = _of_peer(options) if by_peer else grants.read_secret(options.token)
     ids: list[tuple[bytes, float | None]]
-    if len(text) == 64 and all(character in "0123456789abcdef" for character in text):
+    if REVOCATION_ID.fullmatch(text):
         ids = [(bytes.fromhex(text), None)]
     else:
         try:
@@ -228,21 +248,25 @@ def _revoke(given: list[str]) -> int:
         chosen = of_blocks[0 if options.all else -1]
         ids = [(chosen, None if rights is None else rights.expires_at)]
     _tell_revoked(options, revoke(home, founder, ids), [one.hex() for one, _ in ids])
+    if by_peer and not options.all:
+        print(
+            "mycel: whoever has the invite that it joined by can join again; --all ends that too",
+            file=sys.stderr,
+        )
     return 0
 
 
 def _of_peer(options: argparse.Namespace) -> str:
-    """The id of its token: of the invite that it joined by, nobody may have a copy any more."""
-    if options.all:
-        raise UsageError("--all goes with a token: of a peer only its own is known")
+    """The id of its token, or of its invite, of which nobody may have a copy any more."""
     with arguments.connect(options) as client:
         items = client.get("/api/v1/peers")["items"]
     meant = [one for one in items if options.peer in (one["peer_id"], one["name"])]
     meant = meant or [one for one in items if options.peer in one["peer_id"]]
+    meant = [one for one in meant if options.peer and one["revocation_ids"]]
     if len(meant) != 1:
         what = "several connected peers are" if meant else "no connected peer is"
         raise CommandError(f"{what} {options.peer!r}; 'mycel peers' lists them")
-    return str(meant[0]["revocation_id"])
+    return str(meant[0]["revocation_ids"][0 if options.all else -1])
 
 
 def _key(given: list[str]) -> int:
@@ -322,7 +346,7 @@ def _list(given: list[str]) -> int:
         )
         for one in found
     ]
-    print_table(("user", "state", "actions", "expires"), rows)
+    print_table(("USER", "STATE", "ACTIONS", "EXPIRES"), rows)
     return 0
 
 

@@ -31,6 +31,7 @@ _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 SECRET_LENGTH_MAX: Final = 64_000
 PRIORITY_MAX: Final = 1_000_000
 """As the API has it."""
+EXPIRY_SECONDS_MAX: Final = 100 * 365 * 86_400
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +106,10 @@ def expiry(text: str | None) -> float | None:
     found = _DURATION.fullmatch(text)
     if found is None:
         raise UsageError(f"--expires {text!r} is no length of time: write 90s, 30m, 12h, 7d or 4w")
-    return time.time() + int(found[1]) * _UNIT_SECONDS[found[2]]
+    seconds = int(found[1]) * _UNIT_SECONDS[found[2]]
+    if not 0 < seconds <= EXPIRY_SECONDS_MAX:
+        raise UsageError(f"--expires {text!r}: write from 1s to 36500d, or never")
+    return time.time() + seconds
 
 
 def _cap(text: str) -> tuple[str, float]:

@@ -88,8 +88,14 @@ def make(home: Home, workers: int | None, api_port: int | None) -> Plan:
 
 def check_ports(plan: Plan, missing: Iterable[str]) -> None:
     """Before anything starts: is there room for what is missing?"""
+    named = listening.gateway_port(user_settings(plan.home))
     for name in missing:
         port = plan.file.ports[name]
+        if name == "gateway" and port == named and not is_free(port):
+            raise CommandError(
+                f"port {port}, which swarm.listen of {plan.home.configuration_path} names, is in "
+                "use by another program: stop it, or name another"
+            )
         if not is_free(port):
             raise CommandError(
                 f"port {port}, which {name} of {plan.home.path} had before, is in use by another "

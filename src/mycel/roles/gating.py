@@ -21,14 +21,11 @@ from .arriving import Arrival
 from .joining import RECORDS_MAX, Joining
 from .protocols import SIGNAL_PROTOCOL, schedulers_topic
 from .revoking import PROTOCOL, Revoking
+from .roster import ADDRESSES_MAX, Roster
 from .services import BUILT_IN, GatewayService
 from .signals import Signals
 
 ROLE: Final = "gateway"
-PEERS_MAX: Final = 100_000
-ADDRESSES_MAX: Final = 16
-_FIRST: Final = ("scheduler", "gateway")
-"""A worker can use schedulers at once, and everybody a second gateway."""
 
 
 class GatewayNode(IndifferentListener):
@@ -47,7 +44,6 @@ class GatewayNode(IndifferentListener):
         book: PeerBook | None = None,
         revoking: Revoking | None = None,
     ) -> None:
-        self._random = random
         self._revoking = revoking or Revoking(swarm_name, note)
         self._topic = schedulers_topic(swarm_name)
         self._note = note
@@ -60,12 +56,12 @@ class GatewayNode(IndifferentListener):
         self._asking: set[Stream] = set()
         """Our own streams to other gateways."""
         self._roles: dict[PeerId, frozenset[str]] = {}
-        self._records: dict[PeerId, PeerRecord] = {}
+        self._roster = Roster(random)
         self._swarm: Swarm | None = None
 
     @property
     def records(self) -> list[PeerRecord]:
-        return list(self._records.values())
+        return self._roster.records
 
     def start(self, swarm: Swarm) -> None:
         """Gossip is passed on only by those who listen to it themselves."""
@@ -105,7 +101,7 @@ class GatewayNode(IndifferentListener):
         self._joining.disconnected(peer)
         for service in self._services:
             service.peer_left(peer)
-        if self._records.pop(peer, None) is not None:
+        if self._roster.leave(peer):
             self._note("peer_left", peer=peer, cause=cause)
 
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
@@ -159,13 +155,9 @@ class GatewayNode(IndifferentListener):
                 self._joined(stream, message.me)
 
     def _joined(self, stream: Stream, me: PeerRecord) -> None:
-        """The roles are those of its token; the addresses are its own word."""
-        if len(self._records) < PEERS_MAX:
-            roles = tuple(sorted(self._roles.get(stream.peer, frozenset())))
-            record = PeerRecord(stream.peer, roles, me.addresses[:ADDRESSES_MAX])
-            if stream.peer not in self._records:
-                self._note("peer_joined", peer=stream.peer, roles=roles)
-            self._records[stream.peer] = record
+        roles = self._roles.get(stream.peer, frozenset())
+        if self._roster.enter(stream.peer, roles, me.addresses):
+            self._note("peer_joined", peer=stream.peer, roles=sorted(roles))
         sample = self._sample(stream.peer) if "bootstrap" in self._names else []
         stream.write(codec.encode(Peers(sample)))
 
@@ -174,10 +166,7 @@ class GatewayNode(IndifferentListener):
         when it looks for its swarm again."""
         assert self._swarm is not None, "a gateway that has not started has no streams"
         me = PeerRecord(self._swarm.peer, (ROLE,), tuple(self._swarm.addresses[:ADDRESSES_MAX]))
-        others = [record for peer, record in self._records.items() if peer != asker]
-        self._random.shuffle(others)
-        others.sort(key=lambda record: not any(role in record.roles for role in _FIRST))
-        return [me, *others][:RECORDS_MAX]
+        return [me, *self._roster.sample(RECORDS_MAX - 1, besides=asker)]
 
     def gossip(self, topic: str, source: PeerId, data: bytes) -> None:
         if topic == self._revoking.topic:

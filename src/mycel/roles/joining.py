@@ -147,7 +147,7 @@ class Joining:
         self._opening.discard(stream.peer)
         self._streams[stream.peer] = stream
         self._say_where(stream.peer)
-        for address in self._configured:
+        for address in self._delays:
             self._delays[address] = RETRY_SECONDS_MIN
 
     def stream_failed(self, peer: PeerId) -> None:
@@ -241,7 +241,7 @@ class Joining:
                     self._dial(address)
 
     def _dial_later(self, address: str) -> None:
-        if address in self._to_dial:
+        if address in self._to_dial or address not in self._delays:
             return
         self._to_dial.add(address)
         delay = self._delays[address]

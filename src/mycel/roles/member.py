@@ -351,11 +351,12 @@ class Member(IndifferentListener):
         admission = self._connected.get(peer)
         return frozenset() if admission is None else admission.roles
 
-    def revocation_id_of(self, peer: PeerId) -> str:
-        """What ends the token of this peer alone, as hex; empty if it is not connected."""
+    def revocation_ids_of(self, peer: PeerId) -> list[str]:
+        """Of the blocks of its token, as hex: the first ends the invite that it joined by, the
+        last its own token alone. Empty if it is not connected."""
         admission = self._connected.get(peer)
         ids = () if admission is None else admission.rights.revocation_ids
-        return ids[-1].hex() if ids else ""
+        return [one.hex() for one in ids]
 
     def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None:
         self._note("stream_failed", peer=peer, protocol=protocol, error=error)

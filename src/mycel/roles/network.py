@@ -46,7 +46,7 @@ class SchedulerNetwork:
             connected_seconds=round(max(0.0, now - facts.connected_at), 3),
             last_seen_seconds=round(max(0.0, now - facts.last_heard_at), 3),
             version=facts.software,
-            revocation_id=self._node.revocation_id_of(facts.peer),
+            revocation_ids=self._node.revocation_ids_of(facts.peer),
         )
 
     def status(self) -> SwarmAnswer:

@@ -40,7 +40,7 @@ from mycel.telemetry.sinks import FileSink
 
 from .arriving import Arrival, NotAdmitted
 from .descriptors import raise_limit
-from .protocols import PROTOCOLS, libp2p_settings, liveness_of
+from .protocols import PROTOCOLS, libp2p_settings, listen_addresses, liveness_of
 from .revoking import Revoking
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class Program:
             settings=libp2p_settings(self.configuration, gateway),
         )
         try:
-            for address in self.configuration.swarm.listen:
+            for address in listen_addresses(self.configuration):
                 await self._listen(swarm, address)
         except BaseException:
             await swarm.stop()

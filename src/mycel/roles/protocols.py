@@ -10,6 +10,7 @@ from mycel.blobs.messages import BLOB_PROTOCOL, FRAME_BYTES_MAX, WRITE_HIGH_BYTE
 from mycel.discovery.ways import Ways
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Liveness, StreamProtocol
 from mycel.swarm.multiaddrs import ON_THIS_MACHINE
+from mycel.swarm.twins import without_twins
 from mycel.wire.limits import CONTROL_BYTES_MAX, SIGNAL_BYTES_MAX, WORK_BYTES_MAX
 
 from . import revoking
@@ -74,6 +75,12 @@ def reserves(configuration: Configuration) -> bool:
     return configuration.swarm.relay and not all(
         address.startswith(ON_THIS_MACHINE) for address in configuration.swarm.listen
     )
+
+
+def listen_addresses(configuration: Configuration) -> list[str]:
+    """QUIC comes by itself beside TCP: named as well, it is asked for once."""
+    addresses = configuration.swarm.listen
+    return without_twins(addresses) if configuration.swarm.quic else list(addresses)
 
 
 def liveness_of(configuration: Configuration) -> Liveness:

@@ -25,7 +25,7 @@ def _is_ip(kind: type[IPv4Address] | type[IPv6Address]) -> Callable[[str], bool]
             kind(text)
         except ValueError:
             return False
-        return True
+        return "%" not in text  # the network knows no zones
 
     return check
 
