@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from mycel.core import messages
 from mycel.core.derivation import StagePlan, derive
 from mycel.core.effects import Effect, Record, Reply, Send
+from mycel.core.errors import TooLong
 from mycel.core.events import CancelTask, Event, ReadJob, Received, Restart, Submit, Tick, WallClock
 from mycel.core.identifiers import JobId, LeaseId, PeerId, RequestId, ulid
 from mycel.core.invariants import check_scheduler
-from mycel.core.jobs import Specification
+from mycel.core.jobs import Group, Specification
 from mycel.core.journal import Entry, JobEnded, TaskEnded
 from mycel.core.resources import Capabilities, Ledger, Requirements
 from mycel.core.scheduler import Scheduler
 from mycel.core.scheduler.clients import KEY_SECONDS
 from mycel.core.scheduler.staging import SKIP_CHUNK
 from mycel.core.settings import SchedulerSettings
-from mycel.core.stages import HANDED_BYTES_MAX, Policy, Stage
+from mycel.core.stages import HANDED_BYTES_MAX, Handed, Policy, Stage
 from mycel.core.views import JobView, SubmittedView
 from mycel.core.work import Work
 from mycel.store.memory_book import MemoryBook
@@ -176,3 +178,17 @@ def test_tasks_that_cannot_be_sent_keep_no_others_waiting() -> None:
     [out] = bench.machine.state.attempts.values()
     assert out.index == 6
     assert bench.job().failed == 5
+
+
+def test_a_command_that_is_too_long_fails_each_task_by_an_error_of_its_own() -> None:
+    """One that is kept and raised again holds the frames of everybody who has met it."""
+    work = Work("process", command=("echo", *REPEATED))
+    specification = Specification(work, Requirements(cpu_cores=1.0))
+    group = Group.of(specification, "owner")
+    handed = Handed({"a": ["x" * 200_000]})
+    met = []
+    for _ in range(2):
+        with pytest.raises(TooLong) as caught:
+            handed.work(group)
+        met.append(caught.value)
+    assert met[0] is not met[1]

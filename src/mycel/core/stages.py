@@ -95,7 +95,8 @@ class Handed:
 
     def __init__(self, results: dict[str, list[Any]]) -> None:
         self._values = {NEEDS: results}
-        self._works: dict[Group, Work | TooLong] = {}
+        self._works: dict[Group, Work | str] = {}
+        """Or why there is none."""
 
     def work(self, group: Group) -> Work:
         """Raises `TooLong`, for each of the group's tasks."""
@@ -104,10 +105,10 @@ class Handed:
             try:
                 filled = self._filled(group.specification.work)
             except TooLong as error:
-                filled = error
+                filled = str(error)
             self._works[group] = filled
-        if isinstance(filled, TooLong):
-            raise filled
+        if isinstance(filled, str):
+            raise TooLong(filled)  # afresh: one that is kept gathers the frames of all who meet it
         return filled
 
     def _filled(self, work: Work) -> Work:

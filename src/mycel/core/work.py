@@ -83,7 +83,9 @@ def work_bytes(work: Work) -> int:
     for name, value in work.env:
         texts += (name, value)
     for one in work.inputs:
-        texts += (one.path, one.digest)
+        texts += (one.path, one.digest, one.shared)
+    if work.outputs is not None:
+        texts += work.outputs.patterns
     size = sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
     if work.environment is not None:
         size += len(work.environment.text.encode())
