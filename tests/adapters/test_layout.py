@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import nullcontext
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mycel.blobs import layout, trees
@@ -131,6 +134,17 @@ class TestHostileLists:
             trees.check(Tree(files))
 
 
+def _fits(pattern: tuple[str, ...], name: tuple[str, ...]) -> bool:
+    """The plain way, which tries everything."""
+    if not pattern:
+        return True
+    if pattern[0] == "**":
+        if len(pattern) == 1:
+            return bool(name)
+        return any(_fits(pattern[1:], name[start:]) for start in range(len(name) + 1))
+    return bool(name) and fnmatchcase(name[0], pattern[0]) and _fits(pattern[1:], name[1:])
+
+
 class TestGathering:
     def test_patterns_say_what_comes_back(self, store: BlobStore, folder: Path) -> None:
         for name in ("a.txt", "b.png", "deep/er/c.txt", "out/d", "out/e/f", ".hidden.txt"):
@@ -147,6 +161,60 @@ class TestGathering:
         assert gathered("?.png", "deep/**") == ["b.png", "deep/er/c.txt"]
         assert gathered("[ab].*") == ["a.txt", "b.png"]
         assert len(gathered("**")) == 6
+
+    @given(
+        st.lists(st.text("ab*?", min_size=1, max_size=6), min_size=1, max_size=6),
+        st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=6),
+    )
+    @example(["**", "a", "**", "b"], ["a", "a", "b", "c"])
+    def test_a_pattern_means_what_it_says(self, pattern: list[str], name: list[str]) -> None:
+        found = layout.pattern_of("/".join(pattern)).match("/".join(name))
+        assert (found is not None) == _fits(tuple(pattern), tuple(name))
+
+    @pytest.mark.parametrize(
+        ("pattern", "name"),
+        [
+            ("*a" * 60 + "b", "a" * 250),
+            ("**/" * 60 + "b", "a/" * 60 + "a"),
+            ("**/*a*a*a/" * 20, "a/" * 60),
+        ],
+    )
+    def test_no_pattern_takes_long(self, pattern: str, name: str) -> None:
+        assert layout.pattern_of(pattern).match(name) is None
+
+    def test_a_pattern_that_is_none_is_said(self, store: BlobStore, folder: Path) -> None:
+        with pytest.raises(BadTree, match="is no pattern"):
+            layout.gather(store, ("[z-a]",), folder)
+
+    @pytest.mark.parametrize("name", [b"out/\xff", b"out/a\\b"])
+    def test_a_name_that_no_list_can_have_is_said(
+        self, store: BlobStore, folder: Path, name: bytes
+    ) -> None:
+        (folder / "out").mkdir()
+        (folder / os.fsdecode(name)).touch()
+        with pytest.raises(BadTree, match="a name that cannot travel"):
+            layout.gather(store, ("out",), folder)
+
+    def test_a_folder_that_becomes_a_link_while_we_look_is_not_followed(
+        self, store: BlobStore, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        secret = tmp_path / "secret"
+        secret.mkdir()
+        (secret / "key").write_text("secret")
+        (folder / "out").mkdir()
+        scandir = os.scandir
+
+        def and_swap(place: Any) -> Any:
+            found = list(scandir(place))
+            if (folder / "out").is_dir() and not (folder / "out").is_symlink():
+                (folder / "out").rmdir()
+                (folder / "out").symlink_to(secret)
+            return nullcontext(found)
+
+        monkeypatch.setattr(os, "scandir", and_swap)
+        with pytest.raises(BadTree, match="cannot be looked into"):
+            layout.gather(store, ("**",), folder)
+        assert store.bytes_kept == 0
 
     def test_a_pattern_that_finds_nothing_is_said(self, store: BlobStore, folder: Path) -> None:
         (folder / "a").touch()

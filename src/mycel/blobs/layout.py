@@ -11,10 +11,11 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from mycel.core.files import Input
+from mycel.core.files import DEPTH_MAX, Input, is_below
 
 from . import trees
 from .digests import Digest
@@ -88,17 +89,17 @@ def _lay_link(one: Input, folder: Path, shared_paths: Sequence[str]) -> None:
 def gather(store: BlobStore, patterns: Sequence[str], folder: Path) -> Tree:
     """Takes what fits the patterns into the store, each pinned for the caller to unpin. Raises
     `BadTree` where a pattern finds nothing, or nothing that can be taken."""
-    chosen = [(pattern, _pattern(pattern)) for pattern in patterns]
+    chosen = [(pattern, pattern_of(pattern)) for pattern in patterns]
     unfound = dict.fromkeys(patterns)
     files: list[TreeFile] = []
     try:
-        for name, entry in _entries(folder):
+        for name, place, entry in _entries(folder):
             fitting = [pattern for pattern, expression in chosen if expression.match(name)]
             if not fitting:
                 continue
             for pattern in fitting:
                 unfound.pop(pattern, None)
-            files.append(_taken(store, folder, name, entry))
+            files.append(_taken(store, name, place, entry))
             if len(files) > trees.FILES_MAX:
                 raise BadTree(f"the task left more than {trees.FILES_MAX:,} files as outputs")
         if unfound:
@@ -115,64 +116,112 @@ def unpin(store: BlobStore, files: Sequence[TreeFile]) -> None:
         store.unpin(Digest(file.digest))
 
 
-def _taken(store: BlobStore, folder: Path, name: str, entry: os.DirEntry[str]) -> TreeFile:
+def _taken(store: BlobStore, name: str, place: int, entry: os.DirEntry[str]) -> TreeFile:
+    if not (is_below(name) and _is_text(name)):
+        raise BadTree(f"the output {name[:200]!r} has a name that cannot travel")
     status = entry.stat(follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode):
         raise BadTree(f"the output {name!r} is a link or a device: only files travel")
-    digest = store.put_file(folder / name)
+    digest = store.put_file(Path(entry.name), place)
     store.pin(digest)
     executable = bool(status.st_mode & stat.S_IXUSR)
     return TreeFile(name, digest, store.size(digest), executable)
 
 
-def _entries(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """All that are no folders, links not followed; by name."""
+def _is_text(name: str) -> bool:
+    """A name is bytes, which need not be UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _entries(folder: Path) -> Iterator[tuple[str, int, os.DirEntry[str]]]:
+    """All that are no folders, by name, each with the folder that it is in, held open: a function's
+    interpreter may outlive its call, and put links in the place of folders while we look."""
     count = 0
-    waiting = [""]
-    while waiting:
-        prefix = waiting.pop()
-        with os.scandir(folder / prefix) as found:
+
+    def below(prefix: str, place: int) -> Iterator[tuple[str, int, os.DirEntry[str]]]:
+        nonlocal count
+        if prefix.count("/") > DEPTH_MAX:
+            raise BadTree(f"the task left folders that nest more than {DEPTH_MAX} levels deep")
+        with os.scandir(place) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         for entry in entries:
             count += 1
             if count > ENTRIES_MAX:
                 raise BadTree(f"the task left more than {ENTRIES_MAX:,} files in its folder")
+            name = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
-                waiting.append(f"{prefix}{entry.name}/")
+                with _opened(entry.name, name, place) as inside:
+                    yield from below(f"{name}/", inside)
             else:
-                yield prefix + entry.name, entry
+                yield name, place, entry
+
+    with _opened(str(folder), folder.name) as place:
+        yield from below("", place)
 
 
-def _pattern(pattern: str) -> re.Pattern[str]:
-    """`*` and `?` within a name, `**` over folders; a folder stands for all that is in it."""
-    parts = []
-    for part in pattern.rstrip("/").split("/"):
-        if part == "**":
-            parts.append("(?:[^/]+/)*")
+@contextmanager
+def _opened(path: str, name: str, place: int | None = None) -> Iterator[int]:
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+    except OSError as error:
+        raise BadTree(f"the folder {name!r} cannot be looked into: {error.strerror}") from error
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def pattern_of(pattern: str) -> re.Pattern[str]:
+    """`*` and `?` within a name, `**` over folders; a folder stands for all that is in it.
+
+    Whatever comes before the last star is sought once, from the left: if it fits anywhere, it
+    fits there. To try all the other places as well takes years with some patterns."""
+    *before, last = _parted(pattern.rstrip("/").split("/"), "**")
+    expression = ""
+    for number, names in enumerate(before):
+        found = "".join(_name_pattern(name) + "/" for name in names)
+        expression += f"(?>(?:[^/]+/)*?{found})" if number else found
+    if before:
+        expression += "(?:[^/]+/)*"
+    expression += "/".join(map(_name_pattern, last)) + "(?:/.*)?" if last else ".*"
+    try:
+        return re.compile(expression + r"\Z", re.DOTALL)
+    except re.error as error:
+        raise BadTree(f"the output {pattern!r} is no pattern: {error}") from error
+
+
+def _parted(parts: list[str], by: str) -> list[list[str]]:
+    found: list[list[str]] = [[]]
+    for part in parts:
+        if part == by:
+            found.append([])
         else:
-            parts.append(_name_pattern(part) + "/")
-    expression = "".join(parts)
-    if expression.endswith("/"):
-        expression = expression[:-1] + "(?:/.*)?"
-    else:
-        expression += ".*"
-    return re.compile(expression + r"\Z", re.DOTALL)
+            found[-1].append(part)
+    return found
 
 
-def _name_pattern(part: str) -> str:
-    pieces = re.split(r"(\*+|\?|\[!?[^\]/]+\])", part)
-    found = []
+def _name_pattern(name: str) -> str:
+    pieces = re.split(r"(\*+|\?|\[!?[^\]/]+\])", name)
+    chunks = [""]
     for piece in pieces:
         if piece.startswith("*"):
-            found.append("[^/]*")
+            chunks.append("")
         elif piece == "?":
-            found.append("[^/]")
+            chunks[-1] += "[^/]"
         elif piece.startswith("[") and piece.endswith("]") and len(piece) > 2:
-            inside = piece[1:-1].replace("\\", "\\\\")
-            found.append(f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]")
+            inside = re.sub(r"([\\^\[&|~])", r"\\\1", piece[1:-1])
+            chunks[-1] += f"[^/{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
         else:
-            found.append(re.escape(piece))
-    return "".join(found)
+            chunks[-1] += re.escape(piece)
+    first, *others = chunks
+    if not others:
+        return first
+    *middle, last = others
+    return first + "".join(f"(?>[^/]*?{chunk})" for chunk in middle) + f"[^/]*{last}"
 
 
 def remove(folder: Path) -> None:

@@ -145,9 +145,10 @@ class BlobStore:
                 incoming.finish()
         return digest
 
-    def put_file(self, path: Path) -> Digest:
-        """A plain file: what a link leads to, or a device says, is not taken."""
-        with _open_plain(path) as file:
+    def put_file(self, path: Path, folder: int | None = None) -> Digest:
+        """A plain file, in a folder that is open: what a link leads to, or a device says, is not
+        taken."""
+        with _open_plain(path, folder) as file:
             digest = digests.of_open(file)
             if digest not in self._sizes:
                 with self.begin(digest, os.fstat(file.fileno()).st_size) as incoming:
@@ -335,9 +336,9 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _open_plain(path: Path) -> BinaryIO:
+def _open_plain(path: Path, folder: int | None) -> BinaryIO:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError as error:
         raise BadTree(f"{path.name!r} cannot be taken: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
