@@ -18,7 +18,7 @@ import msgspec
 HEAD_BYTES_MAX: Final = 64 << 10
 CHUNK_BYTES_MAX: Final = 16 << 20
 CONNECT_SECONDS: Final = 5.0
-SOCKET_PATH_BYTES_MAX: Final = 100
+DIGITS_MAX: Final = 18
 
 
 class EndpointFault(Exception):
@@ -48,7 +48,7 @@ class Response:
                 yield piece
             return
         length = self.headers.get("content-length", "")
-        left = int(length) if length.isdigit() else -1
+        left = int(length) if _is_number(length) else -1
         while left:
             piece = await self._reader.read(min(CHUNK_BYTES_MAX, left) if left > 0 else 1 << 16)
             if not piece:
@@ -65,8 +65,8 @@ class Response:
                 size = int(line.split(b";")[0], 16)
             except ValueError:
                 raise EndpointFault("the model server's answer is no HTTP") from None
-            if size > CHUNK_BYTES_MAX:
-                raise EndpointFault(f"the model server sent {size} bytes as one piece")
+            if not 0 <= size <= CHUNK_BYTES_MAX:
+                raise EndpointFault(f"the model server sends pieces over {CHUNK_BYTES_MAX} bytes")
             piece = await self._reader.readexactly(size + 2)
             if size == 0:
                 return
@@ -130,14 +130,14 @@ async def _connect(
 
 
 async def _connect_unix(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """However deep the folder lies: the kernel takes no path of more than some 100 bytes."""
-    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
-        return await asyncio.open_unix_connection(path, limit=HEAD_BYTES_MAX)
-    folder, name = os.path.split(path)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """However deep the folder lies: the kernel takes no path of more than some 100 bytes. To what
+    lies there itself: it may be a task's to change, and a link of its would lead us to any socket
+    of this machine."""
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        near = f"/proc/self/fd/{descriptor}/{name}"
-        return await asyncio.open_unix_connection(near, limit=HEAD_BYTES_MAX)
+        return await asyncio.open_unix_connection(
+            f"/proc/self/fd/{descriptor}", limit=HEAD_BYTES_MAX
+        )
     finally:
         os.close(descriptor)
 
@@ -154,10 +154,14 @@ def _head(endpoint: Endpoint, method: str, path: str, host: str, body: bytes | N
 async def _response(reader: asyncio.StreamReader) -> Response:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     words = head[0].split(" ", 2)
-    if len(words) < 2 or not words[0].startswith("HTTP/") or not words[1].isdigit():
+    if len(words) < 2 or not words[0].startswith("HTTP/") or not _is_number(words[1]):
         raise EndpointFault(f"the model server's answer is no HTTP: {head[0][:80]!r}")
     headers = {}
     for line in head[1:]:
         name, _, value = line.partition(":")
         headers[name.strip().lower()] = value.strip()
     return Response(int(words[1]), headers, reader)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
