@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from mycel.blobs.messages import BLOB_PROTOCOL
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import WIRE_VERSION, Join, PeerRecord
 from mycel.discovery.peerbook import PEERS_MAX, PeerBook
@@ -16,7 +17,14 @@ from mycel.roles.joining import ASK_FOR_MORE_SECONDS, Joining, peer_in
 from mycel.roles.protocols import PROTOCOLS
 from mycel.roles.services import UnknownService, load_services
 from mycel.swarm.errors import InvalidAddress
-from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
+from mycel.swarm.interface import (
+    CONTROL_PROTOCOL,
+    WORK_PROTOCOL,
+    Admission,
+    DialFailure,
+    Stream,
+    Swarm,
+)
 from mycel.swarm.listening import IndifferentListener
 from mycel.swarm.memory import MemoryNetwork
 from mycel.wire import codec
@@ -30,6 +38,7 @@ class Newcomer(IndifferentListener):
         self.found: list[PeerRecord] = []
         self.peers: set[PeerId] = set()
         self.streams: list[Stream] = []
+        self.closed: list[str] = []
         self.joining = Joining(clock, ("worker",), gateways, self.found.append, book, reserves=True)
 
     def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
@@ -45,12 +54,14 @@ class Newcomer(IndifferentListener):
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:
         self.streams.append(stream)
-        self.joining.stream_opened(stream)
+        if stream.protocol == CONTROL_PROTOCOL:
+            self.joining.stream_opened(stream)
 
     def stream_failed(self, peer: PeerId, protocol: str, error: str) -> None:
         self.joining.stream_failed(peer)
 
     def stream_closed(self, stream: Stream, error: str) -> None:
+        self.closed.append(stream.protocol)
         self.joining.stream_closed(stream)
 
     def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
@@ -347,6 +358,21 @@ def test_what_members_say_of_themselves_keeps_no_newcomer_from_its_answer(letter
     stage.until(lambda: {record.peer for record in node.found} == {"first", "one", "two"})
     found = {record.peer: record.addresses for record in node.found}
     assert found["one"] == (stage.address("one"),)
+
+
+@pytest.mark.parametrize("protocol", [WORK_PROTOCOL, BLOB_PROTOCOL])
+def test_a_gateway_answers_on_no_stream_that_is_not_counted(protocol: str) -> None:
+    stage = Stage()
+    stage.gateway("first")
+    stage.newcomer("one", "first")
+    node = stage.newcomer("two", "first")
+    stage.until(lambda: len(node.found) == 2)
+    stage.swarms["two"].open_stream(PeerId("first"), protocol)
+    stage.until(lambda: len(node.streams) == 2)
+    me = PeerRecord("two", ("worker",), ())
+    node.streams[1].write(codec.encode(Join(WIRE_VERSION, me)))
+    stage.until(lambda: node.closed == [protocol])
+    assert len(node.found) == 2
 
 
 def test_a_lonely_node_finds_its_swarm_by_peers_that_it_has_met(tmp_path: Path) -> None:

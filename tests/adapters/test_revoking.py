@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mycel._native import sign_revocation
@@ -27,9 +29,13 @@ class Node(Recorder):
     def __init__(self, keep_at: Path | None = None) -> None:
         super().__init__()
         self.notes: list[str] = []
+        self.later_seconds = 0.0
         self.revoking = Revoking(
-            SWARM, lambda event, **_: self.notes.append(event), keep_at=keep_at
+            SWARM, lambda event, **_: self.notes.append(event), keep_at=keep_at, unix=self._unix
         )
+
+    def _unix(self) -> float:
+        return time.time() + self.later_seconds
 
     def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
         super().connected(peer, admission, address, relayed)
@@ -135,5 +141,74 @@ async def test_what_the_owner_did_not_sign_is_no_news() -> None:
         node.revoking.gossip("somebody", b"\xc1 not msgpack")
         assert node.notes == ["malformed_revocations"]
         assert not node.revoking.revoked
+    finally:
+        await world.close()
+
+
+async def test_whoever_forges_many_is_not_listened_to_for_a_while() -> None:
+    """To see that one is forged takes its time, and gossip brings them to every node."""
+    world = Libp2pWorld()
+    try:
+        node = Node()
+        swarm = await start(world, node)
+        looked_at: list[bytes] = []
+        revoke = swarm.revoke
+
+        def counted(records: list[bytes]) -> list[bytes]:
+            looked_at.extend(records)
+            return revoke(records)
+
+        vars(swarm)["revoke"] = counted
+        signature = record(Libp2pWorld(), 0)[32:]
+
+        def forge(source: str) -> None:
+            for number in range(10):
+                first = number * revoking.RECORDS_PER_FRAME
+                ids = range(first, first + revoking.RECORDS_PER_FRAME)
+                forged = [one.to_bytes(32, "big") + signature for one in ids]
+                node.revoking.gossip(source, msgspec.msgpack.encode(forged))
+
+        forge("forger")
+        most = revoking.USELESS_MAX + revoking.RECORDS_PER_FRAME
+        assert revoking.USELESS_MAX <= len(looked_at) <= most
+        assert node.notes == ["revocations_ignored"]
+        for source, number in (("another", 1), ("forger", 2)):
+            news = msgspec.msgpack.encode([record(world, number)])
+            node.revoking.gossip(source, news)
+        assert node.revoking.revoked == {(1).to_bytes(32, "big")}
+        node.later_seconds = revoking.USELESS_SECONDS
+        node.revoking.gossip("forger", news)
+        assert len(node.revoking.revoked) == 2
+    finally:
+        await world.close()
+
+
+async def test_what_is_known_costs_nothing_and_offends_nobody() -> None:
+    world = Libp2pWorld()
+    try:
+        node = Node()
+        swarm = await start(world, node)
+        known = [record(world, number) for number in range(100)]
+        assert node.revoking.take(known, "test") == 100
+        vars(swarm)["revoke"] = None  # it must not be asked
+        for _ in range(revoking.USELESS_MAX):
+            node.revoking.gossip("honest", msgspec.msgpack.encode(known))
+        assert node.notes == ["revoked"]
+    finally:
+        await world.close()
+
+
+async def test_what_has_ended_is_not_told_any_more() -> None:
+    world = Libp2pWorld()
+    try:
+        one, other = Node(), Node()
+        near, far = await start(world, one), await start(world, other)
+        ends = int(time.time()) + 3600
+        ending = sign_revocation(world.owner_secret, SWARM, b"e" * 32, ends)
+        one.revoking.take([ending, record(world, 1)], "test")
+        one.later_seconds = 3600 + revoking.ENDED_SECONDS
+        await meet(near, far, one)
+        await until(lambda: bool(other.revoking.revoked), "what is left")
+        assert other.revoking.revoked == {(1).to_bytes(32, "big")}
     finally:
         await world.close()

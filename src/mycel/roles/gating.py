@@ -114,6 +114,8 @@ class GatewayNode(IndifferentListener):
             self._signals.stream_opened(stream, ours)
         elif stream.protocol == PROTOCOL:
             self._revoking.stream_opened(stream, ours)
+        elif stream.protocol != CONTROL_PROTOCOL:
+            stream.close()  # what is sent on others is not counted
         elif ours:
             self._asking.add(stream)
             self._joining.stream_opened(stream)
@@ -140,7 +142,7 @@ class GatewayNode(IndifferentListener):
             self._revoking.frames(stream, frames)
         elif stream in self._asking:
             self._joining.frames(stream, frames)
-        else:
+        elif stream.protocol == CONTROL_PROTOCOL:
             self._answer(stream, frames)
 
     def _answer(self, stream: Stream, frames: list[bytes]) -> None:

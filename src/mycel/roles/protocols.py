@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 SIGNAL_PROTOCOL: Final = "/mycel/signal/1"
 PROTOCOLS: Final = (
-    StreamProtocol(name=SIGNAL_PROTOCOL, max_frame_bytes=SIGNAL_BYTES_MAX, heartbeats=False),
+    StreamProtocol(
+        name=SIGNAL_PROTOCOL, max_frame_bytes=SIGNAL_BYTES_MAX, heartbeats=False, limited=True
+    ),
     StreamProtocol(
         name=CONTROL_PROTOCOL, max_frame_bytes=CONTROL_BYTES_MAX, heartbeats=False, limited=True
     ),

@@ -4,11 +4,13 @@
     a hello shows that the peer knows others ─▶ one stream each way carries all of them
 
 A record needs no trust in whoever brings it: the swarm checks the owner's signature, and keeps
-each until the token would have ended anyway.
+each until the token would have ended anyway. That takes time, on every node that hears of it: who
+brings many that are neither known nor good is not listened to for a while.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -27,6 +29,13 @@ RECORDS_PER_FRAME: Final = 400
 FRAMES_MAX: Final = 400
 """Of one peer's stream: more than the whole set is nothing but noise."""
 ID_BYTES: Final = 32
+ENDED_SECONDS: Final = 120.0
+"""After a token's end nobody takes a revocation of it any more, however its clock goes."""
+USELESS_MAX: Final = 1_000
+"""So many records of one source may be of no use…"""
+USELESS_SECONDS: Final = 3600.0
+"""…in this time. Each costs some 50 µs."""
+SOURCES_MAX: Final = 10_000
 _decode: Final = msgspec.msgpack.Decoder(list[bytes]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -43,6 +52,27 @@ def read_records(path: Path) -> list[bytes]:
         return []
 
 
+class _Patience:
+    """With those who bring what is of no use."""
+
+    def __init__(self, unix: Callable[[], float]) -> None:
+        self._unix = unix
+        self._began_at = unix()
+        self._useless: dict[str, int] = {}
+
+    def is_over(self, source: str) -> bool:
+        if self._unix() - self._began_at >= USELESS_SECONDS:
+            self._began_at = self._unix()
+            self._useless.clear()
+        return self._useless.get(source, 0) >= USELESS_MAX
+
+    def count(self, source: str, useless: int) -> None:
+        so_far = self._useless.pop(source, 0)
+        while len(self._useless) >= SOURCES_MAX:
+            del self._useless[next(iter(self._useless))]
+        self._useless[source] = so_far + useless
+
+
 class Revoking:
     """What one node knows to be revoked."""
 
@@ -53,6 +83,7 @@ class Revoking:
         *,
         keep_at: Path | None = None,
         others_at: Path | None = None,
+        unix: Callable[[], float] = time.time,
     ) -> None:
         """`keep_at` is the node's own file; `others_at` is read once, beside it."""
         self.topic: Final = revocations_topic(swarm_name)
@@ -65,6 +96,8 @@ class Revoking:
         self._others_at = others_at
         self._swarm: Swarm | None = None
         self._frames: dict[Stream, int] = {}
+        self._unix = unix
+        self._patience = _Patience(unix)
 
     def start(self, swarm: Swarm) -> None:
         self._swarm = swarm
@@ -121,7 +154,8 @@ class Revoking:
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:
         if ours:
-            for part in _parts(self._records):
+            over = self._unix() - ENDED_SECONDS
+            for part in _parts([record for record in self._records if not _ends(record, over)]):
                 stream.write(_encode(part))
             stream.close()
 
@@ -147,8 +181,23 @@ class Revoking:
         except msgspec.DecodeError as error:
             self._note("malformed_revocations", source=source, error=str(error))
             return False
-        self.take(records[:RECORDS_PER_FRAME], source)
+        unknown = [one for one in records[:RECORDS_PER_FRAME] if one[:ID_BYTES] not in self.revoked]
+        if not unknown or self._swarm is None:
+            return True
+        if self._patience.is_over(source):
+            return False
+        useless = len(unknown) - self.take(unknown, source)
+        if useless:
+            self._patience.count(source, useless)
+            if self._patience.is_over(source):
+                self._note("revocations_ignored", source=source, seconds=USELESS_SECONDS)
         return True
+
+
+def _ends(record: bytes, before: float) -> bool:
+    """Whether the token has ended by then; its end stands behind the id, if it has one."""
+    end = record[ID_BYTES : ID_BYTES + 8]
+    return bool(end) and int.from_bytes(end) <= before
 
 
 def _parts(records: list[bytes]) -> list[list[bytes]]:
