@@ -205,12 +205,17 @@ def test_a_record_that_is_too_long_is_refused_where_it_is_made() -> None:
     assert stage.search(ANY) == set()
 
 
-def test_nonsense_in_a_record_ends_nothing() -> None:
+_DEEP = encode_record(WorkerRecord(1, 0.0, "x", PLAIN, ()))
+_DEEP = bytes([_DEEP[0] + 1]) + _DEEP[1:] + b"\x91" * 7000 + b"\xc0"
+
+
+@pytest.mark.parametrize("nonsense", [b"\xc1nonsense", _DEEP], ids=["no msgpack", "deep"])
+def test_nonsense_in_a_record_ends_nothing(nonsense: bytes) -> None:
     stage = Stage()
     swarm = stage.join("liar", IndifferentListener())
     for key in provided_keys(PLAIN, PeerId("liar"), 2):
         swarm.provide(key)
-    swarm.put_record(b"\xc1nonsense", 1, stage.clock().unix() + 60.0)
+    swarm.put_record(nonsense, 1, stage.clock().unix() + 60.0)
     stage.worker("worker", PLAIN)
     assert stage.search(ANY) == {"worker"}
     assert "unreadable_record" in [event for event, _ in stage.notes]

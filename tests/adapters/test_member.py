@@ -10,7 +10,7 @@ from mycel.core.effects import Dial, Effect
 from mycel.core.events import DialFailed, Event
 from mycel.core.identifiers import PeerId
 from mycel.node.runtime import Runtime
-from mycel.roles.member import Member
+from mycel.roles.member import DIALLED_MAX, Member
 from mycel.roles.protocols import PROTOCOLS
 from mycel.roles.revoking import Revoking
 from mycel.roles.signals import SERIES_MAX
@@ -180,6 +180,12 @@ def test_one_way_through_a_gateway_is_enough(stage: Stage) -> None:
 def test_quic_alone_is_dialled_at_once(stage: Stage) -> None:
     stage.dial_fails({QUIC_AT_HOME: DialFailure.SILENT, THROUGH: DialFailure.SILENT})
     assert stage.dialled == [QUIC_AT_HOME, THROUGH]
+
+
+def test_a_peer_that_says_it_is_everywhere_is_sought_at_few_places(stage: Stage) -> None:
+    places = [f"/ip4/10.0.{n // 256}.{n % 256}/tcp/4001/p2p/worker" for n in range(2000)]
+    stage.dial_fails(dict.fromkeys(places, DialFailure.SILENT))
+    assert stage.dialled == places[:DIALLED_MAX]
 
 
 def test_everybody_who_pings_a_peer_that_must_be_dialled_hears_of_it(stage: Stage) -> None:

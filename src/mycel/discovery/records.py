@@ -56,7 +56,8 @@ def decode_record(payload: bytes) -> WorkerRecord:
         raise UnreadableRecord(f"a record of {len(payload)} bytes")
     try:
         return _decoder.decode(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        # The last where a field that a later version may have added nests without end.
         raise UnreadableRecord(f"not a worker's record: {error}") from error
 
 

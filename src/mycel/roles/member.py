@@ -35,6 +35,9 @@ PARTNERS: Final = {"scheduler": "worker", "worker": "scheduler"}
 """Between whom there are links: what a token does not let a node be, nobody takes it for."""
 PATHS_MAX: Final = 32_768
 """Peers of which is remembered how they were reached."""
+DIALLED_MAX: Final = 32
+"""Of a peer's addresses, which are its own word: else it could send every node of the swarm to
+knock at thousands of strangers' doors."""
 
 
 class Member(IndifferentListener):
@@ -184,6 +187,7 @@ class Member(IndifferentListener):
     def dial_all(self, peer: PeerId, addresses: tuple[str, ...]) -> bool:
         """False if none of them can be dialled at all: they are what others say, and others
         lie. QUIC waits until TCP has failed at the same place."""
+        addresses = addresses[:DIALLED_MAX]
         first = without_twins(addresses)
         for address in first:
             self._dial(peer, address)
