@@ -38,7 +38,7 @@ def outcome(attack: Attack, folder: Path, kind: type[ConfinedProcesses]) -> tupl
             end = await stage.result_of(run)
             succeeded = attack.succeeded(scene, end)
             again = await stage.result_of(stage.quick())
-            assert again.state == "succeeded", "the worker goes on"
+            assert again.state == "succeeded", f"the worker does not go on: {again}"
             return succeeded, end.stdout + end.stderr + end.error.encode()
 
     try:

@@ -68,13 +68,19 @@ def _named(names: set[str]) -> list[Attack]:
     return found
 
 
-def _opened(standing: Standing, *, by_landlock: bool) -> Standing:
-    """With the whole machine mounted, and root kept: what is left is Landlock."""
-    bwrap = shutil.which("bwrap")
-    assert bwrap is not None
-    wrap = (bwrap, "--die-with-parent", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
+def _opened(standing: Standing, shown: Path, *, by_landlock: bool) -> Standing:
+    """With all that is to be read mounted, and root kept: what is left is Landlock.
+
+    Not with the whole machine: bubblewrap goes through every mount below what it binds, and
+    fails if one of them, such as another test's network, goes away meanwhile."""
+    too_much = ("--bind", str(shown), str(shown), "--bind", "/etc", "/etc")
     confine = msgspec.structs.replace(
-        standing.confine, wrap=wrap, offline=(), drop=(), user=-1, filter=b""
+        standing.confine,
+        wrap=(*standing.confine.wrap, *too_much),
+        offline=(),
+        drop=(),
+        user=-1,
+        filter=b"",
     )
     if not by_landlock:
         confine = msgspec.structs.replace(confine, rules=None)
@@ -83,8 +89,8 @@ def _opened(standing: Standing, *, by_landlock: bool) -> Standing:
 
 @pytest.fixture
 def elsewhere() -> Iterator[Path]:
-    """Not in /tmp, which tasks in bubblewrap may write: theirs is another."""
-    made = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    """Not in /tmp or /var/tmp, which tasks in bubblewrap may write: theirs is another."""
+    made = Path(tempfile.mkdtemp(dir="/srv"))
     made.chmod(0o755)
     yield made
     shutil.rmtree(made)
@@ -103,7 +109,7 @@ def test_behind_mounts_that_show_too_much(
             subjects,
             "standing_in",
             lambda *asked, **settings: _opened(
-                standing_in(*asked, **settings), by_landlock=by_landlock
+                standing_in(*asked, **settings), elsewhere, by_landlock=by_landlock
             ),
         )
         return outcome(attack, elsewhere / str(by_landlock), ConfinedProcesses)[0]
