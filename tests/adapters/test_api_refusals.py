@@ -14,6 +14,11 @@ from mycel.api.bodies import RequirementsBody, TaskBody
 from mycel.api.conversion import specification
 from mycel.api.problems import Problem
 from mycel.core.errors import TooMany
+from mycel.core.identifiers import RequestId
+from mycel.core.jobs import Group
+from mycel.core.messages import Request
+from mycel.wire import codec
+from mycel.wire.limits import CONTROL_BYTES_MAX
 
 from .api_calls import AUTHORIZED, JOB, LIMIT, Answer, call
 from .api_server import Served, served
@@ -124,12 +129,25 @@ def test_a_wrong_job_is_refused(server: Served, body: Any) -> None:
             ),
             "$.requirements.labels",
         ),
+        (TaskBody(python="m:f", env={f"{n:x}": "" for n in range(20_000)}), "$.env"),
     ],
 )
 def test_what_workers_are_asked_for_has_a_limit(body: TaskBody, path: str) -> None:
     with pytest.raises(Problem, match="may take 128 KiB") as caught:
         specification(body)
     assert caught.value.path == path
+
+
+def test_the_most_that_workers_are_asked_for_fits_into_a_message() -> None:
+    def most(value: Any) -> dict[str, Any]:
+        each = 4 + len(str(value)) + 12
+        return {f"{n:04x}": value for n in range((128 << 10) // each)}
+
+    asked = RequirementsBody(labels=most(""), software=most("1"), custom=most(1.0))
+    found = specification(TaskBody(python="m:f", env=most(""), requirements=asked))
+    shape = Group.of(found, "owner").shape
+    frame = codec.encode(Request(RequestId(1), shape, 1, token=bytes(10_000)))
+    assert len(frame) < CONTROL_BYTES_MAX
 
 
 TASK = {"command": ["true"]}

@@ -35,6 +35,8 @@ from .services import service_of
 
 ASKED_BYTES_MAX: Final = 128 << 10
 """Of each table that is part of a shape: all together fit into a control message."""
+_PAIR_BYTES: Final = 12
+"""What a name and its value take there beside their texts."""
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _MOUNT: Final = re.compile(r"/[^:\0\n]*:/[^:\0\n]*(:ro)?")
 _PROFILE: Final = Requirements(cpu_cores=1.0)
@@ -246,7 +248,7 @@ def _environment(body: TaskBody, path: str) -> Pairs:
 
 def _check_asked(what: str, pairs: Mapping[str, object], path: str) -> None:
     """Workers are asked for it in one message, before there is a lease."""
-    size = sum(len(f"{name}{value}".encode()) for name, value in pairs.items())
+    size = sum(len(f"{name}{value}".encode()) + _PAIR_BYTES for name, value in pairs.items())
     if size > ASKED_BYTES_MAX:
         raise unprocessable(
             f"{what} may take {ASKED_BYTES_MAX >> 10} KiB, and has {size:,} bytes", path
