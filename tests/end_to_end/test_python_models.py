@@ -115,7 +115,9 @@ def test_what_it_yields_is_streamed(make_swarm: SwarmMaker) -> None:
     assert text(ask(swarm, "still here")) == "still here "
 
 
-def test_as_many_choices_are_given_as_are_asked_for(make_swarm: SwarmMaker) -> None:
+def test_as_many_choices_are_given_as_are_asked_for_and_no_chat_without_messages(
+    make_swarm: SwarmMaker,
+) -> None:
     swarm = up(make_swarm, loaded("teller"))
     answer = ask(swarm, "one two", n=3)
     assert answer.status == 200, answer
@@ -131,6 +133,8 @@ def test_as_many_choices_are_given_as_are_asked_for(make_swarm: SwarmMaker) -> N
     for wrong in (0, -1, 129, 1.5, "2", True):
         answer = ask(swarm, "one", n=wrong)
         assert (answer.status, "from 1 to 128" in str(answer.json)) == (400, True)
+    answer = ask(swarm, "one", messages=None)
+    assert (answer.status, "a chat has messages" in str(answer.json)) == (400, True)
 
 
 def test_embeddings_and_kinds_of_ones_own(make_swarm: SwarmMaker) -> None:

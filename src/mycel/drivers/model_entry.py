@@ -205,8 +205,8 @@ class Server:
         try:
             given = json.loads(body)
             act = {
-                "chat": self._text,
-                "completion": self._text,
+                "chat": self._chat,
+                "completion": self._completion,
                 "embedding": self._embeddings,
                 "image": self._image,
                 "custom": self._invoke,
@@ -231,8 +231,15 @@ class Server:
     def _ask(self, given: Request, **more: Any) -> Asked:
         return self._calls.ask({**_without(given, "model", "stream", "input"), **more})
 
-    async def _text(self, writer: asyncio.StreamWriter, given: Request) -> None:
-        chat = "messages" in given
+    async def _chat(self, writer: asyncio.StreamWriter, given: Request) -> None:
+        if not isinstance(given.get("messages"), list):
+            raise NotAsked("a chat has messages, which are a list")
+        await self._text(writer, given, chat=True)
+
+    async def _completion(self, writer: asyncio.StreamWriter, given: Request) -> None:
+        await self._text(writer, given, chat=False)
+
+    async def _text(self, writer: asyncio.StreamWriter, given: Request, *, chat: bool) -> None:
         alike = {
             "id": f"{self._name}-{os.getpid()}-{self._count}",
             "created": int(time.time()),
