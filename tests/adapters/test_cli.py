@@ -18,7 +18,7 @@ from mycel import __version__
 from mycel.access.home import Home, write_state
 from mycel.cli import toml_writer
 from mycel.cli.main import COMMANDS, main
-from mycel.cli.output import duration, size
+from mycel.cli.output import duration, print_table, size
 from mycel.cli.roles import parse
 from mycel.core.events import Submit
 
@@ -194,6 +194,11 @@ def test_a_role_gets_its_options() -> None:
 
 
 @pytest.mark.usefixtures("home")
+def test_nothing_in_a_table_commands_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("PEER", "VERSION"), [("12D3", "mycel\x1b[2J\n\u202eevil"), ("é", "ü")])
+    assert capsys.readouterr().out == "PEER  VERSION\n12D3  mycel?[2J??evil\né     ü\n"
+
+
 def test_run_gives_the_tasks_output_and_exit_code(mycel: Terminal) -> None:
     assert mycel("run", "--", "true", "--flag") == 0
     assert (mycel.out, mycel.err) == ("out\n", "err\n")

@@ -39,7 +39,7 @@ def print_json(value: Any) -> None:
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """States in colour; the last column is not padded."""
-    lines = [tuple(headings), *(tuple(row) for row in rows)]
+    lines = [tuple(headings), *(tuple(map(_printable, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     colourful = is_colourful()
     for number, line in enumerate(lines):
@@ -47,6 +47,11 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         if colourful:
             cells = [_coloured(cell, number == 0) for cell in cells]
         print("  ".join(cells).rstrip())
+
+
+def _printable(cell: str) -> str:
+    """Much of it is what other machines say of themselves, and terminals obey what they print."""
+    return "".join(letter if letter.isprintable() else "?" for letter in cell)
 
 
 def _coloured(cell: str, heading: bool) -> str:
