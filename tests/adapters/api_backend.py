@@ -62,7 +62,7 @@ class FakeNetwork:
 
     def peers(self) -> list[PeerAnswer]:
         return [
-            PeerAnswer(peer, "", [role], [], "direct", 0.5, 10.0, 0.1, "mycel/1", "00" * 32)
+            PeerAnswer(peer, "", [role], [], "direct", 0.5, 10.0, 0.1, "mycel/1", ["00" * 32])
             for peer, role in ((WORKER, "worker"), (GATEWAY, "gateway"))
         ]
 

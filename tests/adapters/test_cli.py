@@ -190,15 +190,15 @@ def test_a_role_gets_its_options() -> None:
     assert parse("scheduler", ["--port", "0"]).port == 0
 
 
-# With one
-
-
-@pytest.mark.usefixtures("home")
 def test_nothing_in_a_table_commands_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("PEER", "VERSION"), [("12D3", "mycel\x1b[2J\n\u202eevil"), ("é", "ü")])
     assert capsys.readouterr().out == "PEER  VERSION\n12D3  mycel?[2J??evil\né     ü\n"
 
 
+# With one
+
+
+@pytest.mark.usefixtures("home")
 def test_run_gives_the_tasks_output_and_exit_code(mycel: Terminal) -> None:
     assert mycel("run", "--", "true", "--flag") == 0
     assert (mycel.out, mycel.err) == ("out\n", "err\n")
