@@ -86,6 +86,14 @@ def test_places_within_stages_are_found() -> None:
     assert JobFile("a.toml", toml).place("$.stages[1].needs").startswith("a.toml, line 5")
 
 
+def test_a_key_that_nobody_knows_has_its_line() -> None:
+    told = "Object contains unknown field `timeot`"
+    file = JobFile("a.toml", 'command = ["a"]\ntimeot = 1\n[requirements]\ncores = 1\n')
+    assert file.place("$.task", told) == "a.toml, line 2, at $.task.timeot"
+    told = "Object contains unknown field `cores`"
+    assert file.place("$.task.requirements", told).startswith("a.toml, line 4, ")
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -52,7 +52,7 @@ def main(given: list[str]) -> int:
                 moving.end()
             job = client.submit_job_in_parts(file.body, _progress)
         except Invalid as error:
-            raise CommandError(f"{file.place(error.path)}: {error.detail}") from error
+            raise CommandError(f"{file.place(error.path, error.detail)}: {error.detail}") from error
         return _report(client, job, chosen)
 
 

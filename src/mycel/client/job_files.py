@@ -20,6 +20,7 @@ from .errors import JobFileError
 from .files import LocalFiles
 from .sending import not_finite
 
+_UNKNOWN_KEY: Final = re.compile(r"unknown field `([^`]+)`")
 FILE_BYTES_MAX: Final = 256 << 20
 INPUT_TEXT_BYTES_MAX: Final = 1 << 20
 ENVIRONMENT_BYTES_MAX: Final = 1 << 20
@@ -61,8 +62,11 @@ class JobFile:
             return cls(name, sys.stdin.read(FILE_BYTES_MAX))
         return cls(name, _text_of(Path(name)))
 
-    def place(self, path: str) -> str:
-        """Where in the file something is that the API calls `$.stages[0].task`."""
+    def place(self, path: str, detail: str = "") -> str:
+        """Where in the file something is that the API calls `$.stages[0].task`; of a key that it
+        does not know, only `detail` has the name."""
+        unknown = _UNKNOWN_KEY.search(detail)
+        path = f"{path}.{unknown[1]}" if unknown else path
         keys = tuple(re.findall(r"[^.$\[\]]+", path))
         if self._is_task and keys[:1] == ("task",):
             keys = keys[1:]
