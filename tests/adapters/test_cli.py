@@ -292,7 +292,7 @@ def test_jobs_are_submitted_from_files(mycel: Terminal, tmp_path: Path) -> None:
         ("a.json", '{"task": }', "a.json, line 1, column 10"),
         ("a.toml", '[task]\ncommand = ["a"]\n[task.requirements]\ncpu_cores = -1\n', "line 4"),
         ("a.toml", 'command = "echo hello"\n', "a list of strings"),
-        ("a.toml", 'count = 1\n[task]\ncommand = ["a"]\ncolour = 1\n', "line 2"),
+        ("a.toml", 'count = 1\n[task]\ncommand = ["a"]\ncolour = 1\n', "line 4"),
         ("a.json", "[]", "has to hold a table"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -25,6 +24,7 @@ from mycel.store.memory import MemoryStore
 
 from .coverage import LEFT_OUT, recorded
 from .judge import judge
+from .troubles import Trouble
 from .world import World
 
 SEEDS = 400
@@ -32,8 +32,8 @@ CHUNK = 50
 SEEDS_PER_FAULT = 500
 
 
-def complaints_of(seed: int, ways: Ways | None = None) -> list[str]:
-    world = World(seed, ways=ways)
+def complaints_of(seed: int, ways: Ways | None = None, trouble: Trouble | None = None) -> list[str]:
+    world = World(seed, trouble, ways)
     try:
         world.run()
     except AssertionError as error:
@@ -65,13 +65,16 @@ def test_the_runner_visits_the_transition_tables() -> None:
 
 
 def test_leases_are_refused_and_ended_by_tokens_that_are_no_longer_good() -> None:
-    objections: Counter[str] = Counter()
-    for seed in range(60):
-        objections += World(seed).run().objections
-    print(objections)
-    assert objections["its token was revoked"]
-    assert objections["its token has expired"]
-    assert objections["its token allows priorities up to 0, not 5"]
+    unheard = {
+        "its token was revoked",
+        "its token has expired",
+        "its token allows priorities up to 0, not 5",
+    }
+    for seed in range(SEEDS):
+        unheard.difference_update(World(seed, Trouble(weaken_token=0.5)).run().objections)
+        if not unheard:
+            return
+    pytest.fail(f"{SEEDS} seeds did not bring it about: {unheard}")
 
 
 def test_one_seed_is_one_story() -> None:
@@ -153,6 +156,12 @@ def old_records_bring_the_dead_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KnownWorkers, "is_ghost", lambda self, sighting: False)
 
 
+TROUBLE: dict[Callable[[pytest.MonkeyPatch], None], Trouble] = {
+    job_numbers_used_again_by_the_next_boot: Trouble(kill_writing_scheduler=2.0)
+}
+"""Where the usual trouble shows a fault in one seed of hundreds, and this in one of thirty."""
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -176,7 +185,7 @@ def test_a_deliberate_fault_is_caught(
 ) -> None:
     fault(monkeypatch)
     for seed in range(SEEDS_PER_FAULT):
-        found = complaints_of(seed)
+        found = complaints_of(seed, trouble=TROUBLE.get(fault))
         if found:
             print(f"{fault.__name__} was caught by seed {seed}: {found[0]}")
             return

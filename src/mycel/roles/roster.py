@@ -36,11 +36,10 @@ class Roster:
         is_new = peer not in self._records
         if is_new and len(self._records) >= PEERS_MAX:
             return False
-        self._first.take(peer)
-        self._others.take(peer)
-        (self._first if roles.intersection(_FIRST) else self._others).put(peer)
+        self.leave(peer)
         usable = tuple(filter(_is_usable, addresses))[:ADDRESSES_MAX]
         self._records[peer] = PeerRecord(peer, tuple(sorted(roles)), usable)
+        (self._first if roles.intersection(_FIRST) else self._others).put(peer)
         return is_new
 
     def leave(self, peer: PeerId) -> bool:
@@ -51,13 +50,9 @@ class Roster:
 
     def sample(self, count: int, besides: PeerId) -> list[PeerRecord]:
         """At random, the most useful first."""
-        if len(self._records) <= count:
-            drawn = [peer for peer in self._records if peer != besides]
-            self._random.shuffle(drawn)
-            drawn.sort(key=self._others.__contains__)
-        else:
-            drawn = self._first.draw(self._random, count + 1)
-            drawn += self._others.draw(self._random, max(0, count + 1 - len(drawn)))
+        drawn = self._first.draw(self._random, count + 1)
+        if len(drawn) <= count:
+            drawn += self._others.draw(self._random, count + 1 - len(drawn))
         return [self._records[peer] for peer in drawn if peer != besides][:count]
 
 
@@ -71,9 +66,6 @@ class _Urn:
     def __init__(self) -> None:
         self._peers: list[PeerId] = []
         self._places: dict[PeerId, int] = {}
-
-    def __contains__(self, peer: PeerId) -> bool:
-        return peer in self._places
 
     def put(self, peer: PeerId) -> None:
         self._places[peer] = len(self._peers)
