@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     from .lending import Lending
     from .working import WorkerNode
-
-OUTPUT_BYTES_MAX: Final = 6 << 20
-"""Of each output stream: both, and the value, have to fit into one frame of the work stream."""
 
 
 def main(options: Options, end: HelperEnd) -> int:
@@ -188,7 +185,6 @@ def _context(
         helper=helper,
         listener=node,
         root=program.folder.path / TASKS,
-        output_bytes_max=OUTPUT_BYTES_MAX,
         environment_settings=environment_settings(program.configuration.worker.environments),
         containers=containers,
         files=files_of(program, caching),

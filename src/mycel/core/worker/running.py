@@ -9,6 +9,7 @@ from mycel.core import events, messages
 from mycel.core.effects import KillRuns, RunAttempts, WithdrawRuns
 from mycel.core.identifiers import AttemptId, LaneId, LeaseId, PeerId, task_id
 from mycel.core.messages import Outcome, Text, Window
+from mycel.core.outputs import fitting
 from mycel.core.work import Finished, Run
 
 from .grants import Grants
@@ -236,6 +237,7 @@ class Running:
         self._after(grants.values())
 
     def _outcome(self, held: Held, bare: Finished) -> Outcome:
+        stdout, stderr = fitting(bare.stdout, bare.stderr)
         return Outcome(
             held.id,
             held.job,
@@ -246,8 +248,8 @@ class Running:
             bare.exit_code,
             bare.error,
             bare.driver_fault,
-            bare.stdout,
-            bare.stderr,
+            stdout,
+            stderr,
             bare.started_at,
             bare.ended_at,
             held.number,
