@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mycel.core.events import Sighting
 from mycel.core.facets import facets_asked
-from mycel.core.identifiers import PeerId
+from mycel.core.identifiers import BOOT_MAX, PeerId
 from mycel.core.resources import Capabilities, Requirements
 from mycel.core.work import Shape
 from mycel.discovery.keys import key_of, provided_keys, sampled_keys, shard_of
@@ -236,7 +236,7 @@ def test_every_provided_facet_is_among_the_sampled_keys(
     assert len(provided) == len(provided_keys(has, PeerId(peer), bits)), "no two facets share one"
 
 
-@given(capabilities, st.text(max_size=20), st.integers(0, 1 << 40))
+@given(capabilities, st.text(max_size=20), st.integers(0, BOOT_MAX))
 def test_a_record_survives_the_codec(has: Capabilities, name: str, boot: int) -> None:
     record = WorkerRecord(boot, 12.5, name, has, ("/memory/x",), "1.0")
     assert decode_record(encode_record(record)) == record

@@ -33,6 +33,10 @@ pub enum Command {
     Disconnect {
         peer: PeerId,
     },
+    /// The peer has sent a frame that is no message: a strike, as for a malformed frame.
+    Accuse {
+        peer: PeerId,
+    },
     /// Ends in one `StreamOpened` or `StreamFailed`.
     OpenStream {
         peer: PeerId,

@@ -207,6 +207,10 @@ impl Node {
         self.send(Command::Disconnect { peer: peer_id(peer)? })
     }
 
+    fn accuse(&self, peer: &str) -> PyResult<()> {
+        self.send(Command::Accuse { peer: peer_id(peer)? })
+    }
+
     fn open_stream(&self, peer: &str, protocol: String) -> PyResult<()> {
         let protocol = protocol_name(protocol)?;
         self.send(Command::OpenStream { peer: peer_id(peer)?, protocol })

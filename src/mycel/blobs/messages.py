@@ -13,9 +13,11 @@ takes. Fields are only ever added at the end, with a default.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
+
+from mycel.core.quantities import FEW, Addresses, Finite, Name, Reason, Size, Token, Word
 
 if TYPE_CHECKING:
     from mycel._native import Slice
@@ -36,45 +38,45 @@ class BlobMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Get(BlobMessage, frozen=True, tag="get"):
-    digest: str
-    attempt: int = 0
+    digest: Name
+    attempt: Size = 0
     """By what right: an assignment that the asker holds, …"""
-    ticket: bytes = b""
+    ticket: Token = b""
     """… or what the scheduler gave it to show to another worker."""
-    ends_at: float = 0.0
+    ends_at: Finite = 0.0
     """The ticket's end, in Unix time."""
-    key: bytes = b""
+    key: Token = b""
     """From a worker to its scheduler: tickets that are made with it will open its own cache."""
     insist: bool = False
     """Not elsewhere: that was tried."""
 
 
 class Put(BlobMessage, frozen=True, tag="put"):
-    digest: str
-    size: int
-    attempt: int
+    digest: Name
+    size: Size
+    attempt: Size
     """Whose output it is."""
     is_list: bool = False
     """The list of all outputs of that attempt, after all of them."""
-    keep: str = ""
+    keep: Word = ""
     """`worker`: the files of the list stay with their worker."""
-    key: bytes = b""
+    key: Token = b""
     """As in `Get`."""
 
 
 class Found(BlobMessage, frozen=True, tag="found"):
-    size: int
+    size: Size
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    peer: str
-    addresses: tuple[str, ...]
-    ticket: bytes
-    ends_at: float
+    peer: Name
+    addresses: Addresses
+    ticket: Token
+    ends_at: Finite
 
 
 class Elsewhere(BlobMessage, frozen=True, tag="elsewhere"):
-    places: tuple[Place, ...]
+    places: Annotated[tuple[Place, ...], FEW]
 
 
 class Wanted(BlobMessage, frozen=True, tag="wanted"):
@@ -86,7 +88,7 @@ class Kept(BlobMessage, frozen=True, tag="kept"):
 
 
 class Refused(BlobMessage, frozen=True, tag="refused"):
-    reason: str
+    reason: Reason
     again: bool = False
     """Another try may help."""
     gone: bool = False
@@ -94,8 +96,8 @@ class Refused(BlobMessage, frozen=True, tag="refused"):
 
 
 class Piece(BlobMessage, frozen=True, tag="piece"):
-    offset: int
-    length: int
+    offset: Size
+    length: Size
 
 
 Message = Get | Put | Found | Elsewhere | Wanted | Kept | Refused | Piece

@@ -12,8 +12,11 @@ import msgspec
 
 from .values import AlgorithmName, BindAddress, ByteSize, DriverName, Hours, Multiaddr
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
+Name = Annotated[str, msgspec.Meta(max_length=1024)]
+"""What others are told of: no longer than they take it."""
+_FEW: Final = msgspec.Meta(max_length=1000)
 Duration = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
@@ -222,21 +225,21 @@ class TaskLimits(_Section, frozen=True):
 class Worker(_Section, frozen=True):
     """What is unset is measured."""
 
-    name: str = ""
+    name: Name = ""
     cpu_cores: Duration | None = None
     memory: ByteSize | None = None
     disk: ByteSize | None = None
-    labels: dict[str, str] = {}
+    labels: Annotated[dict[Name, Name], _FEW] = {}
     gpus: tuple[DeclaredGpu, ...] | None = None
     """Unset: those that are found. A list declares others instead, for trials and tests."""
-    models: dict[str, Model] = {}
+    models: Annotated[dict[Name, Model], _FEW] = {}
     """By the name that tasks ask for."""
     offer_found_models: bool = False
     """Also those of the model servers that are found on this machine."""
     model_servers: tuple[ModelServer, ...] = MODEL_SERVERS
     """Where they are looked for: as Ollama, vLLM and llama.cpp listen unless told otherwise."""
     model_search_interval: Duration = 15.0
-    custom: dict[str, Amount] = {}
+    custom: Annotated[dict[Name, Amount], _FEW] = {}
     """Named resources of your own, and how much there is of each."""
     price: Amount | Price = 0.0
     """What it asks; a number is the floor alone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-SIZE_BYTES_MAX: Final = (1 << 63) - 1
+SIZE_BYTES_MAX: Final = 1 << 62
 
 _UNITS: Final[dict[str, int]] = {
     "": 1,

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from .quantities import Name, Path, Paths, Word
+
 DEPTH_MAX: Final = 64
 PATH_BYTES_MAX: Final = 4096
 FILE_KEY: Final = "$file"
@@ -30,12 +32,12 @@ class BadFile(Exception):
 class Input(msgspec.Struct, frozen=True, array_like=True):
     """A file or folder that is to lie in a task's working folder."""
 
-    path: str
+    path: Path
     """Below the working folder; "." is the folder itself."""
-    digest: str = ""
+    digest: Name = ""
     tree: bool = False
     """The digest is that of a list of files, see `mycel.blobs.trees`."""
-    shared: str = ""
+    shared: Path = ""
     """Instead of a digest: where it lies on a file system that the worker has too."""
     executable: bool = False
 
@@ -43,8 +45,8 @@ class Input(msgspec.Struct, frozen=True, array_like=True):
 class Outputs(msgspec.Struct, frozen=True, array_like=True):
     """What of a working folder comes back."""
 
-    patterns: tuple[str, ...] = ()
-    keep: str = ""
+    patterns: Paths = ()
+    keep: Word = ""
     """`worker`: its files stay where they are until somebody asks for them."""
 
 

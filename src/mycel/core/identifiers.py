@@ -7,23 +7,31 @@ so that a later boot's are always greater.
 
 from __future__ import annotations
 
-from typing import Final, NewType
+from typing import Annotated, Final, NewType
 
-PeerId = NewType("PeerId", str)
-JobId = NewType("JobId", str)
-JobNumber = NewType("JobNumber", int)
-"""A job's row number in the journal, `boot << 40 | n` too: never used twice, not even when the
-job that had it was lost with its scheduler before it was journalled."""
-AttemptId = NewType("AttemptId", int)
-"""`boot << 40 | n` of the scheduler that sent it; within one owner epoch it only grows."""
-LeaseId = NewType("LeaseId", int)
-"""`boot << 40 | n` of the worker that granted it: the lease's epoch."""
-LaneId = NewType("LaneId", int)
-RequestId = NewType("RequestId", int)
+from msgspec import Meta
 
 COUNTER_BITS: Final = 40
 COUNTER_MAX: Final = (1 << COUNTER_BITS) - 1
-BOOT_MAX: Final = (1 << 23) - 1
+BOOT_MAX: Final = (1 << 22) - 1
+FENCED_MAX: Final = BOOT_MAX << COUNTER_BITS | COUNTER_MAX
+"""Below 2^62: so many attempts follow the last one that a bundle may begin with that no number
+is too large for a row."""
+
+_Fenced = Annotated[int, Meta(ge=0, le=FENCED_MAX)]
+Boot = Annotated[int, Meta(ge=0, le=BOOT_MAX)]
+
+PeerId = NewType("PeerId", Annotated[str, Meta(max_length=256)])
+JobId = NewType("JobId", Annotated[str, Meta(max_length=64)])
+JobNumber = NewType("JobNumber", _Fenced)
+"""A job's row number in the journal, `boot << 40 | n` too: never used twice, not even when the
+job that had it was lost with its scheduler before it was journalled."""
+AttemptId = NewType("AttemptId", _Fenced)
+"""`boot << 40 | n` of the scheduler that sent it; within one owner epoch it only grows."""
+LeaseId = NewType("LeaseId", _Fenced)
+"""`boot << 40 | n` of the worker that granted it: the lease's epoch."""
+LaneId = NewType("LaneId", _Fenced)
+RequestId = NewType("RequestId", _Fenced)
 
 _ULID_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _ULID_PAIRS: Final = tuple(one + other for one in _ULID_ALPHABET for other in _ULID_ALPHABET)

@@ -17,7 +17,8 @@ from . import bitmaps
 from .errors import TooLong
 from .files import digests_in, mentions_files
 from .identifiers import JobId, JobNumber
-from .resources import Requirements
+from .quantities import Amount, Moment, Priority
+from .resources import Pairs, Requirements
 from .stages import Handed, Policy, StageRun
 from .states import JobState, StageState, TaskState
 from .sweeps import Sweep
@@ -47,14 +48,14 @@ class Specification(msgspec.Struct, frozen=True, omit_defaults=True):
 
     work: Work
     requirements: Requirements
-    priority: int = 0
+    priority: Priority = 0
     retry: Retry = Retry()
-    labels: tuple[tuple[str, str], ...] = ()
+    labels: Pairs = ()
     requirements_given: bool = True
     """False if the profile is ours, because the job named no resources."""
-    deadline_at: float | None = None
+    deadline_at: Moment | None = None
     """Unix time. What waits then fails, and nothing is tried again after it."""
-    max_cost: float | None = None
+    max_cost: Amount | None = None
     """Offers above it are not taken; the unit is the workers'."""
     sweep: Sweep | None = None
     """Where the tasks' arguments come from, if not from their blocks."""

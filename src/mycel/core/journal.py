@@ -7,25 +7,47 @@ anybody leaves only after the entries before it are on disk.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from .identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId
+from .quantities import (
+    MANY,
+    Addresses,
+    Amount,
+    Count,
+    Data,
+    Digest,
+    ExitCode,
+    Finite,
+    Index,
+    JournalText,
+    LongData,
+    Memory,
+    Moment,
+    Name,
+    Ordinal,
+    Reason,
+    Size,
+    Word,
+)
 
 
 class JobOpened(msgspec.Struct, frozen=True):
     job: JobNumber
     id: JobId
-    name: str
-    user: str
-    specification: bytes
+    name: Name
+    user: Name
+    specification: LongData
     """`core.jobs.Specification` of its first group, encoded; most jobs have no other."""
-    created_at: float
+    created_at: Moment
     """Unix time, like every `…_at` in the journal."""
-    idempotency_key: str = ""
+    idempotency_key: JournalText = ""
     """Scoped by the API to user and route; empty if the client sent none."""
-    body_digest: bytes = b""
+    body_digest: Digest = b""
     """Of the request that opened it: the same id or key with another body is refused."""
-    stages: bytes = b""
+    stages: LongData = b""
     """`core.stages.Stage`s, encoded; nothing for a job without any."""
 
 
@@ -33,26 +55,26 @@ class GroupAdded(msgspec.Struct, frozen=True):
     """A further group of a job's tasks; the first one stands in `JobOpened`."""
 
     job: JobNumber
-    group: int
+    group: Ordinal
     """1, 2, …"""
-    stage: int
-    specification: bytes
+    stage: Count
+    specification: LongData
 
 
 class BlockAppended(msgspec.Struct, frozen=True):
     """One batch of tasks: `count` of them, from index `first` on."""
 
     job: JobNumber
-    batch: int
+    batch: Ordinal
     """0, 1, 2, …: a batch that comes again is recognised by it."""
-    first: int
-    count: int
-    arguments: bytes
+    first: Index
+    count: Index
+    arguments: LongData
     """A JSON array with one element per task, or nothing if they have none."""
-    owner_epoch: int
-    appended_at: float
-    group: int = 0
-    digest: bytes = b""
+    owner_epoch: Size
+    appended_at: Moment
+    group: Ordinal = 0
+    digest: Digest = b""
     """Of the arguments of a batch that a client numbered, to tell it from another one."""
 
 
@@ -64,14 +86,14 @@ class JobClosed(msgspec.Struct, frozen=True):
 
 class JobEnded(msgspec.Struct, frozen=True):
     job: JobNumber
-    state: str
-    ended_at: float
+    state: Word
+    ended_at: Moment
 
 
 class JobsPruned(msgspec.Struct, frozen=True):
     """These jobs, their blocks, results and attempts are forgotten."""
 
-    jobs: tuple[JobNumber, ...]
+    jobs: Annotated[tuple[JobNumber, ...], MANY]
 
 
 class TaskEnded(msgspec.Struct, frozen=True):
@@ -82,31 +104,31 @@ class TaskEnded(msgspec.Struct, frozen=True):
     """
 
     job: JobNumber
-    index: int
-    owner_epoch: int
-    state: str
+    index: Index
+    owner_epoch: Size
+    state: Word
     """`succeeded`, `failed` or `cancelled`"""
-    reason: str
+    reason: Reason
     """Why it was cancelled; of a failed one `deadline` or `poison`; else empty."""
     attempt: AttemptId | None
     """None if it was cancelled before anything was sent."""
-    attempt_state: str
-    number: int
+    attempt_state: Word
+    number: Ordinal
     """The attempt's number as users see it; 0 if there was none."""
     worker: PeerId | None
-    exit_code: int | None
-    value: bytes
-    digest: bytes
-    error: str
-    stdout: bytes
-    stderr: bytes
-    started_at: float | None
-    ended_at: float
-    value_size: int = 0
+    exit_code: ExitCode | None
+    value: LongData
+    digest: Digest
+    error: JournalText
+    stdout: Data
+    stderr: Data
+    started_at: Moment | None
+    ended_at: Moment
+    value_size: Size = 0
     """Not 0 if the value is in a file: `value` is empty then."""
-    cost: float = 0.0
+    cost: Finite = 0.0
     """Of all its attempts together."""
-    progress: bytes = b""
+    progress: Data = b""
     """JSON: what it reported last; empty if it never did."""
 
 
@@ -115,73 +137,73 @@ class PartKept(msgspec.Struct, frozen=True):
     count only once a `TaskEnded` says how many bytes they are."""
 
     job: JobNumber
-    index: int
+    index: Index
     attempt: AttemptId
-    offset: int
-    data: bytes
+    offset: Size
+    data: Data
 
 
 class AttemptEnded(msgspec.Struct, frozen=True):
     """An attempt that ended and left its task unfinished; refused on an old owner epoch."""
 
     job: JobNumber
-    index: int
-    owner_epoch: int
+    index: Index
+    owner_epoch: Size
     attempt: AttemptId
-    state: str
+    state: Word
     counts: bool
     """Whether it uses up one of the attempts that the task is allowed."""
-    number: int
+    number: Ordinal
     worker: PeerId
-    exit_code: int | None
-    error: str
-    started_at: float | None
-    ended_at: float
-    cause: str = ""
+    exit_code: ExitCode | None
+    error: JournalText
+    started_at: Moment | None
+    ended_at: Moment
+    cause: Word = ""
     """`core.retry.Cause` of an end that counts: what in a row marks a poison task."""
-    cost: float = 0.0
+    cost: Finite = 0.0
 
 
 class LeaseGranted(msgspec.Struct, frozen=True):
     worker: PeerId
     lease: LeaseId
-    shape: bytes
+    shape: Data
     """`core.work.Shape`, encoded."""
-    slots: int
-    addresses: tuple[str, ...]
+    slots: Count
+    addresses: Addresses
     """Where the worker was reached: after a restart it is dialled there."""
 
 
 class LeaseEnded(msgspec.Struct, frozen=True):
     worker: PeerId
     lease: LeaseId
-    reason: str
+    reason: JournalText
 
 
 class WorkerMeasured(msgspec.Struct, frozen=True):
     """A worker's health, written now and then; the last one counts."""
 
     worker: PeerId
-    succeeded: float
-    failed: float
-    busy_seconds: float
-    consecutive_failures: int
-    last_seen_at: float | None
+    succeeded: Amount
+    failed: Amount
+    busy_seconds: Finite
+    consecutive_failures: Ordinal
+    last_seen_at: Moment | None
 
 
 class ProfileSeen(msgspec.Struct, frozen=True):
     """The most that tasks of this kind were seen to use; written when it grows."""
 
-    kind: str
-    memory: int
-    cpu_cores: int
-    seen_at: float
+    kind: Name
+    memory: Memory
+    cpu_cores: Count
+    seen_at: Moment
 
 
 class WorkersForgotten(msgspec.Struct, frozen=True):
     """The health of these workers is kept no longer."""
 
-    workers: tuple[PeerId, ...]
+    workers: Annotated[tuple[PeerId, ...], MANY]
 
 
 Entry = (

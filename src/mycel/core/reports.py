@@ -6,24 +6,29 @@ from typing import Annotated, Final
 
 import msgspec
 
+from .quantities import Finite, Name
+
 MESSAGE_CHARACTERS_MAX: Final = 1000
 METRICS_MAX: Final = 100
+
+Metrics = Annotated[dict[Name, Finite], msgspec.Meta(max_length=METRICS_MAX)]
+MessageText = Annotated[str, msgspec.Meta(max_length=MESSAGE_CHARACTERS_MAX)]
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Each replaces the one before."""
 
     progress: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] | None = None
-    message: Annotated[str, msgspec.Meta(max_length=MESSAGE_CHARACTERS_MAX)] = ""
-    metrics: Annotated[dict[str, float], msgspec.Meta(max_length=METRICS_MAX)] = {}
+    message: MessageText = ""
+    metrics: Metrics = {}
 
 
 class StoredReport(msgspec.Struct, frozen=True):
     """The same as it comes over the wire or from disk: a later version may have said more."""
 
-    progress: float | None = None
-    message: str = ""
-    metrics: dict[str, float] = {}
+    progress: Finite | None = None
+    message: MessageText = ""
+    metrics: Metrics = {}
 
 
 _encoder: Final = msgspec.json.Encoder()

@@ -7,14 +7,27 @@ as integers, so that no sum of fractions drifts.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
-from .quantities import Amount, Count, Finite, Share, Size
+from .quantities import (
+    FEW,
+    MANY,
+    Amount,
+    Balance,
+    Count,
+    Finite,
+    LongText,
+    Name,
+    Names,
+    Share,
+    Size,
+    Word,
+)
 
-Pairs = tuple[tuple[str, str], ...]
-Amounts = tuple[tuple[str, Finite], ...]
+Pairs = Annotated[tuple[tuple[Name, LongText], ...], MANY]
+Amounts = Annotated[tuple[tuple[Name, Finite], ...], MANY]
 """Sums and differences too, which may be a trace below nothing."""
 
 SLOTS_MAX: Final = 4096
@@ -24,7 +37,7 @@ SLOTS_MAX: Final = 4096
 class GpuRequirement(msgspec.Struct, frozen=True, omit_defaults=True):
     count: Amount = 1.0
     """Whole GPUs, or a fraction of one."""
-    model: str = ""
+    model: Name = ""
     memory: Size = 0
     """Bytes that each of them must have."""
 
@@ -36,25 +49,25 @@ class Requirements(msgspec.Struct, frozen=True, omit_defaults=True):
     min_memory: Size = 0
     disk: Size = 0
     gpus: GpuRequirement | None = None
-    custom: tuple[tuple[str, Amount], ...] = ()
+    custom: Annotated[tuple[tuple[Name, Amount], ...], MANY] = ()
     labels: Pairs = ()
-    arch: str = ""
-    os: str = ""
+    arch: Name = ""
+    os: Name = ""
     software: Pairs = ()
     """Name and version range, for example ("cuda", ">=12.2,<13")."""
 
 
 class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
-    model: str
+    model: Name
     memory: Size
-    vendor: str = ""
+    vendor: Name = ""
 
 
 class ServedModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """A model that a worker serves now, and what it takes of the worker while it does."""
 
-    name: str
-    kind: str = "chat"
+    name: Name
+    kind: Word = "chat"
     slots: Count = 1
     """Requests at once; 0 while it is loaded again."""
     memory: Size = 0
@@ -67,33 +80,33 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     cpu_cores: Amount = 0.0
     memory: Size = 0
     disk: Size = 0
-    gpus: tuple[Gpu, ...] = ()
-    models: tuple[str, ...] = ()
-    drivers: tuple[str, ...] = ()
+    gpus: Annotated[tuple[Gpu, ...], FEW] = ()
+    models: Names = ()
+    drivers: Names = ()
     labels: Pairs = ()
-    arch: str = ""
-    os: str = ""
+    arch: Name = ""
+    os: Name = ""
     software: Pairs = ()
     custom: Amounts = ()
     price: Amount = 0.0
     """What it asks for one task at the least, in whatever unit the swarm has agreed on."""
-    sandbox: str = ""
+    sandbox: Name = ""
     """What its processes and functions run in, such as `bubblewrap`; empty is nothing."""
     network: bool = True
     """Whether tasks that ask for the network get it."""
-    limits: tuple[str, ...] = ()
+    limits: Names = ()
     """Which limits it can enforce: `memory`, `cpu`, `processes`, `file_size`, `wall_time`."""
-    served: tuple[ServedModel, ...] = ()
+    served: Annotated[tuple[ServedModel, ...], FEW] = ()
     """More of each of `models`."""
 
 
 class Free(msgspec.Struct, frozen=True, omit_defaults=True):
     """What of a worker's resources is not booked."""
 
-    cpu_millis: int = 0
-    memory: int = 0
-    disk: int = 0
-    gpu_millis: tuple[int, ...] = ()
+    cpu_millis: Balance = 0
+    memory: Balance = 0
+    disk: Balance = 0
+    gpu_millis: Annotated[tuple[Balance, ...], FEW] = ()
     custom: Amounts = ()
 
 
@@ -102,7 +115,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 
     cpu: Share = 0
     memory: Share = 0
-    gpus: tuple[Share, ...] = ()
+    gpus: Annotated[tuple[Share, ...], FEW] = ()
     """In the order of its GPUs; -1 for one that does not say."""
 
 

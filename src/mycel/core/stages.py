@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
 from .errors import TooLong
+from .quantities import FEW, Count, Name
 from .states import STAGE, StageState, StageStep, TaskState
 from .substitution import Budget, fill_text, fill_value, index_of, references, references_in
 
@@ -45,13 +46,13 @@ class Policy(StrEnum):
 class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
     """As it stands in the journal."""
 
-    name: str
-    needs: tuple[int, ...] = ()
+    name: Name
+    needs: Annotated[tuple[Count, ...], FEW] = ()
     """Places of other stages of the job."""
     policy: Policy = Policy.FAIL
     hands_on: bool = False
     """Another stage asks for its results."""
-    wants: tuple[int, ...] = ()
+    wants: Annotated[tuple[Count, ...], FEW] = ()
     """The stages, among those that it needs, for whose results it asks."""
 
 

@@ -7,10 +7,11 @@ whose last digit, the last parameter, changes fastest.
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
+from .quantities import FEW, MANY, Index, LongData, Name
 from .substitution import Budget, fill_value
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -18,16 +19,16 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 class Axis(msgspec.Struct, frozen=True):
-    name: str
-    values: tuple[bytes, ...]
+    name: Name
+    values: Annotated[tuple[LongData, ...], MANY]
     """JSON"""
 
 
 class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
-    axes: tuple[Axis, ...]
-    first: int = 0
+    axes: Annotated[tuple[Axis, ...], FEW]
+    first: Index = 0
     """The index of the task that gets the first combination."""
-    template: bytes = b""
+    template: LongData = b""
     """JSON: arguments with `${…}` in them; without one the parameters are the arguments."""
 
     @property

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from .files import Input, Outputs
 from .identifiers import AttemptId
-from .quantities import Amount
+from .quantities import (
+    MANY,
+    Amount,
+    Count,
+    Data,
+    ErrorText,
+    ExitCode,
+    Finite,
+    LongData,
+    LongText,
+    Memory,
+    Name,
+    Path,
+    Paths,
+    Priority,
+    Size,
+    Word,
+)
 from .resources import Booking, Pairs, Requirements
 
 DEFAULT_USER = "owner"
@@ -27,9 +44,9 @@ class Bounds(msgspec.Struct, frozen=True, omit_defaults=True):
 
     network: bool = False
     """It asks for the network; in a sandbox it has none otherwise."""
-    sandbox: str = ""
+    sandbox: Word = ""
     """`required`: it runs in a sandbox or not at all."""
-    memory_max: int = 0
+    memory_max: Size = 0
     """Bytes; 0 is no limit but the worker's."""
     cores_max: Amount = 0.0
 
@@ -40,11 +57,11 @@ NO_BOUNDS: Final = Bounds()
 class Environment(msgspec.Struct, frozen=True, omit_defaults=True):
     """Packages that a task finds beside the standard library."""
 
-    key: str
+    key: Name
     """Of the text: what two tasks share if they share it."""
-    text: str = ""
+    text: LongText = ""
     """Of a requirements or lock file."""
-    path: str = ""
+    path: Path = ""
     """Where its worker has it; nobody else sets this."""
 
 
@@ -57,23 +74,23 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     it says.
     """
 
-    driver: str
-    command: tuple[str, ...] = ()
-    function: str = ""
+    driver: Name
+    command: Annotated[tuple[LongText, ...], MANY] = ()
+    function: Name = ""
     """`module:function`"""
-    image: str = ""
-    model: str = ""
-    input: bytes = b""
+    image: Name = ""
+    model: Name = ""
+    input: Data = b""
     """JSON, for `model`."""
-    parameters: bytes = b""
+    parameters: Data = b""
     """JSON, for `model`."""
     env: Pairs = ()
     timeout_seconds: Amount | None = None
     bounds: Bounds = NO_BOUNDS
     environment: Environment | None = None
-    mounts: tuple[str, ...] = ()
+    mounts: Paths = ()
     """For `container`: `path:path in the container`, with `:ro` to read it only."""
-    inputs: tuple[Input, ...] = ()
+    inputs: Annotated[tuple[Input, ...], MANY] = ()
     outputs: Outputs | None = None
 
 
@@ -95,14 +112,14 @@ def work_bytes(work: Work) -> int:
 class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tasks of one shape are interchangeable to a provider: a lease is for one shape."""
 
-    driver: str
+    driver: Name
     requirements: Requirements = Requirements()
-    model: str = ""
-    image: str = ""
+    model: Name = ""
+    image: Name = ""
     environment: Pairs = ()
-    user: str = DEFAULT_USER
-    priority: int = 0
-    sandbox: str = ""
+    user: Name = DEFAULT_USER
+    priority: Priority = 0
+    sandbox: Word = ""
     max_cost: Amount | None = None
     """Providers that ask more for a task are left out."""
     network: bool = False
@@ -111,7 +128,7 @@ class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a job says of its own retries; it may lower the limits, not raise them."""
 
-    max_attempts: int | None = None
+    max_attempts: Count | None = None
     on_error: bool = False
     """A non-zero exit or an exception is worth another attempt."""
 
@@ -192,21 +209,21 @@ class Finished(msgspec.Struct, frozen=True):
 
     attempt: AttemptId
     state: FinishedState
-    value: bytes = b""
+    value: LongData = b""
     """JSON: what the function returned; nothing for processes."""
-    exit_code: int | None = None
+    exit_code: ExitCode | None = None
     """128 + n after signal n, as shells say it."""
-    error: str = ""
+    error: ErrorText = ""
     """One line that says what went wrong; for exceptions the traceback follows it."""
     driver_fault: bool = False
     """The attempt failed for a reason that is not the task's own: worth another attempt."""
-    stdout: bytes = b""
-    stderr: bytes = b""
-    started_at: float = 0.0
+    stdout: Data = b""
+    stderr: Data = b""
+    started_at: Finite = 0.0
     """CLOCK_BOOTTIME, seconds."""
-    ended_at: float = 0.0
+    ended_at: Finite = 0.0
     crashed: bool = False
     """The task took its interpreter along."""
-    peak_memory: int = 0
+    peak_memory: Memory = 0
     """Bytes that it had resident at the most; 0 if it was not measured."""
-    cpu_seconds: float = 0.0
+    cpu_seconds: Amount = 0.0

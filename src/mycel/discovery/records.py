@@ -11,6 +11,8 @@ from typing import Final
 import msgspec
 
 from mycel.core.events import Sighting
+from mycel.core.identifiers import Boot
+from mycel.core.quantities import Addresses, Moment, Name
 from mycel.core.resources import Capabilities
 from mycel.swarm.interface import SignedRecord
 
@@ -23,13 +25,13 @@ SOURCE: Final = "dht"
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, array_like=True):
-    boot: int
-    published_at: float
+    boot: Boot
+    published_at: Moment
     """Unix time, by the worker's own clock."""
-    name: str
+    name: Name
     capabilities: Capabilities
-    addresses: tuple[str, ...]
-    software_version: str = ""
+    addresses: Addresses
+    software_version: Name = ""
 
 
 class UnreadableRecord(Exception):

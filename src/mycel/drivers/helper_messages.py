@@ -7,10 +7,11 @@ Both ways a frame is four bytes of length, then msgpack: a list of requests to t
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
+from mycel.core.quantities import MANY, Data, ExitCode, Finite, Reason, Size
 from mycel.core.resources import Pairs
 
 from .interface import Finished, Text
@@ -98,21 +99,21 @@ Request = (
 class InterpreterEnded(msgspec.Struct, frozen=True, array_like=True):
     """Its whole process group is gone."""
 
-    interpreter: int
-    exit_code: int
-    output: bytes
+    interpreter: Size
+    exit_code: ExitCode
+    output: Data
     """What it wrote past its own capture: for example a crash report of the C library."""
-    broken_limit: str = ""
+    broken_limit: Reason = ""
     """Which limit it died of, in words."""
 
 
 class Report(msgspec.Struct, array_like=True):
-    started: list[tuple[int, float]] = []
-    finished: list[Finished] = []
-    returned: list[tuple[int, list[int]]] = []
-    withdrawn: list[int] = []
-    ended: list[InterpreterEnded] = []
-    written: list[Text] = []
+    started: Annotated[list[tuple[Size, Finite]], MANY] = []
+    finished: Annotated[list[Finished], MANY] = []
+    returned: Annotated[list[tuple[Size, Annotated[list[Size], MANY]]], MANY] = []
+    withdrawn: Annotated[list[Size], MANY] = []
+    ended: Annotated[list[InterpreterEnded], MANY] = []
+    written: Annotated[list[Text], MANY] = []
 
 
 class FrameReader:

@@ -282,6 +282,9 @@ class Libp2pSwarm:
     def disconnect(self, peer: PeerId) -> None:
         self._native.disconnect(peer)
 
+    def accuse(self, peer: PeerId) -> None:
+        self._native.accuse(peer)
+
     def subscribe(self, topic: str) -> None:
         self._native.subscribe(topic)
 

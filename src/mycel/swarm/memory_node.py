@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mycel.core.identifiers import PeerId
 from mycel.core.rights import Rights
@@ -23,6 +23,9 @@ from mycel.swarm.interface import (
 if TYPE_CHECKING:
     from mycel.swarm.memory import MemoryNetwork
     from mycel.swarm.memory_connection import ConnectionEnd
+
+
+STRIKES_MAX: Final = 10
 
 
 class MemorySwarm:
@@ -51,6 +54,7 @@ class MemorySwarm:
         self._gateways: set[PeerId] = set()
         self._dials: Counter[str] = Counter()
         self._gossip: Counter[str] = Counter()
+        self._strikes: Counter[PeerId] = Counter()
         self._peer = peer
         self._protocols = {protocol.name: protocol for protocol in protocols}
         self._clock_offset_seconds = clock_offset_seconds
@@ -109,6 +113,15 @@ class MemorySwarm:
         self.network.break_connection(
             self._peer, peer, cause="the peer disconnected", own_cause="this node disconnected"
         )
+
+    def accuse(self, peer: PeerId) -> None:
+        """As in `libp2p`, but that nothing is forgotten with time, and nobody stays out."""
+        self._check_alive()
+        self._strikes[peer] += 1
+        if self._strikes[peer] >= STRIKES_MAX:
+            del self._strikes[peer]
+            self.disconnect(peer)
+            self.later(lambda: self.listener.cut_off(peer, "malformed_frame"))
 
     def subscribe(self, topic: str) -> None:
         self._check_alive()

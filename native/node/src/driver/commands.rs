@@ -11,6 +11,7 @@ use libp2p::{
 
 use super::Driver;
 use crate::{
+    conduct,
     event::Event,
     failure::{self, DialFailure, chain},
     gossip,
@@ -45,6 +46,7 @@ impl Driver {
                 self.queue.push(Event::Reservation { gateway, held: false, error });
             }
             Command::Disconnect { .. }
+            | Command::Accuse { .. }
             | Command::Keep { .. }
             | Command::Subscribe { .. }
             | Command::Publish { .. }
@@ -61,6 +63,9 @@ impl Driver {
             Command::Listen { listen, address } => self.listen(listen, address),
             Command::Dial { address, text } => self.dial(address, text),
             Command::Disconnect { peer } => self.disconnect(peer, "this node disconnected"),
+            Command::Accuse { peer } => {
+                self.conduct.strike(peer, conduct::MALFORMED_FRAME);
+            }
             Command::OpenStream { peer, protocol } => {
                 self.swarm.behaviour_mut().streams.open(peer, protocol);
             }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -10,6 +10,8 @@ WIRE_VERSION: Final = 1
 MESSAGE_BYTES: Final = 8 << 20
 """Arguments, or results, that make a message longer than this go into the next one, unless
 one alone is; a frame may be twice as long."""
+PartBytes = Annotated[int, msgspec.Meta(ge=0, le=MESSAGE_BYTES)]
+"""Of a value that is fetched piece by piece."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True):

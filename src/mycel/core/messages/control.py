@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from mycel.core.identifiers import LeaseId, RequestId
-from mycel.core.quantities import Amount, Count, Finite
+from mycel.core.quantities import (
+    FEW,
+    MANY,
+    Amount,
+    Balance,
+    Count,
+    Finite,
+    Name,
+    Priority,
+    Reason,
+    Token,
+)
 from mycel.core.resources import Amounts, Free, Usage
 from mycel.core.work import Shape
 
@@ -18,7 +29,7 @@ class Request(Message, frozen=True, tag="request"):
     request: RequestId
     shape: Shape
     slots: Count
-    token: bytes = b""
+    token: Token = b""
     """By what right: of the shape's user, bound to the scheduler that asks."""
     expected_seconds: Amount = 0.0
     """How long such tasks usually take; 0 if nobody knows."""
@@ -30,7 +41,7 @@ class Offer(Message, frozen=True, tag="offer"):
 
     request: RequestId
     yes: bool
-    reason: str = ""
+    reason: Reason = ""
     eta_seconds: Amount = 0.0
     """With a yes: how long until such a task starts. With a no: when there may be room."""
     cost: Amount = 0.0
@@ -53,10 +64,10 @@ class Wanted(Message, frozen=True, tag="wanted"):
 
     lease: LeaseId
     slots: Count
-    priority: int
+    priority: Priority
     ours: bool
     """The request came from the holder of the leases itself."""
-    others: tuple[LeaseId, ...] = ()
+    others: Annotated[tuple[LeaseId, ...], MANY] = ()
     """Beside `lease`."""
 
 
@@ -66,7 +77,7 @@ class Load(Message, frozen=True, tag="load"):
     free: Free
     running: Count
     accepting: bool = True
-    closed_for: str = ""
+    closed_for: Reason = ""
     usage: Usage | None = None
 
 
@@ -76,12 +87,12 @@ class LoadChange(Message, frozen=True, tag="load_change"):
 
     running: Count
     accepting: bool = True
-    cpu_millis: int | None = None
-    memory: int | None = None
-    disk: int | None = None
-    gpu_millis: tuple[int, ...] | None = None
+    cpu_millis: Balance | None = None
+    memory: Balance | None = None
+    disk: Balance | None = None
+    gpu_millis: Annotated[tuple[Balance, ...], FEW] | None = None
     custom: Amounts | None = None
-    closed_for: str = ""
+    closed_for: Reason = ""
     """Why it is not accepting."""
     usage: Usage | None = None
 
@@ -116,15 +127,15 @@ class Close(Message, frozen=True, tag="close"):
 
     request: RequestId
     on: bool
-    user: str
+    user: Name
     hand_back_after_seconds: Finite | None = None
-    token: bytes = b""
+    token: Token = b""
     """By what right: of that user, bound to the scheduler that asks."""
 
 
 class Closed(Message, frozen=True, tag="closed"):
     request: RequestId
-    objection: str
+    objection: Reason
     """Not empty: nothing was changed."""
     accepting: bool
-    closed_for: str = ""
+    closed_for: Reason = ""

@@ -3,7 +3,11 @@ signal stream."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+
+from mycel.core.quantities import MANY, Addresses, Name, Names, Ordinal, Size
 
 from .base import Message
 
@@ -11,25 +15,25 @@ from .base import Message
 
 
 class PeerRecord(msgspec.Struct, frozen=True, array_like=True):
-    peer: str
-    roles: tuple[str, ...]
-    addresses: tuple[str, ...]
+    peer: Name
+    roles: Names
+    addresses: Addresses
 
 
 class Join(Message, frozen=True, tag="join"):
-    version: int
+    version: Ordinal
     me: PeerRecord
 
 
 class Peers(Message, frozen=True, tag="peers"):
-    peers: list[PeerRecord]
+    peers: Annotated[list[PeerRecord], MANY]
 
 
 class Announcement(Message, frozen=True, tag="announcement"):
     """Gossip: a scheduler says where it is."""
 
     me: PeerRecord
-    sequence: int = 0
+    sequence: Size = 0
     """Makes each one different: gossip drops what it has seen within the last minute."""
 
 
@@ -39,11 +43,11 @@ class Announcement(Message, frozen=True, tag="announcement"):
 class Ping(Message, frozen=True, tag="ping"):
     """Answered at once, so that the way there and back can be measured."""
 
-    number: int
+    number: Size
 
 
 class Pong(Message, frozen=True, tag="pong"):
-    number: int
+    number: Size
 
 
 class Summons(Message, frozen=True, tag="summons"):

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Annotated
 
 import msgspec
 
-from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId
-from mycel.core.quantities import Amount, Count, Finite, Size
+from mycel.core.identifiers import AttemptId, Boot, JobId, JobNumber, LeaseId
+from mycel.core.quantities import (
+    MANY,
+    Addresses,
+    Amount,
+    Count,
+    Data,
+    Digest,
+    ErrorText,
+    ExitCode,
+    Finite,
+    Index,
+    LongData,
+    Memory,
+    Name,
+    Ordinal,
+    Reason,
+    Size,
+    StreamNumber,
+    Word,
+)
 from mycel.core.resources import Capabilities, Free, Usage
 from mycel.core.work import Shape, Work
 
-from .base import MESSAGE_BYTES, Message
+from .base import MESSAGE_BYTES, Message, PartBytes
 
 
 class Window(msgspec.Struct, frozen=True, array_like=True):
@@ -29,24 +49,24 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 
     attempt: AttemptId
     job: JobNumber
-    index: Size
-    state: str
-    value: bytes = b""
-    digest: bytes = b""
+    index: Index
+    state: Word
+    value: LongData = b""
+    digest: Digest = b""
     """blake3 over the exact bytes of `value`."""
-    exit_code: int | None = None
-    error: str = ""
+    exit_code: ExitCode | None = None
+    error: ErrorText = ""
     driver_fault: bool = False
-    stdout: bytes = b""
-    stderr: bytes = b""
+    stdout: Data = b""
+    stderr: Data = b""
     started_at: Finite = 0.0
     ended_at: Finite = 0.0
-    number: Size = 1
+    number: Ordinal = 1
     crashed: bool = False
     """It took its interpreter along."""
     value_size: Size = 0
     """Not 0 if the value is too long for a message: `value` is empty then, and is fetched."""
-    peak_memory: Size = 0
+    peak_memory: Memory = 0
     """Bytes; 0 if it was not measured."""
     cpu_seconds: Amount = 0.0
 
@@ -60,9 +80,9 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 class HeldAttempt(msgspec.Struct, frozen=True, array_like=True):
     attempt: AttemptId
     job: JobNumber
-    index: Size
+    index: Index
     lease: LeaseId
-    number: Size
+    number: Ordinal
     started_at: Finite | None
     """None while it waits in its lane, as far as the worker knows."""
 
@@ -82,20 +102,20 @@ class Register(Message, frozen=True, tag="register"):
     Outcomes that would make it too long are listed among the attempts, and follow in `Results`.
     """
 
-    version: Size
-    boot: int
+    version: Ordinal
+    boot: Boot
     clock: Finite
-    name: str
+    name: Name
     capabilities: Capabilities
     free: Free
-    addresses: tuple[str, ...]
-    leases: list[HeldLease]
-    attempts: list[HeldAttempt]
-    outcomes: list[Outcome]
-    software_version: str = ""
-    heard_by: str = ""
+    addresses: Addresses
+    leases: Annotated[list[HeldLease], MANY]
+    attempts: Annotated[list[HeldAttempt], MANY]
+    outcomes: Annotated[list[Outcome], MANY]
+    software_version: Name = ""
+    heard_by: Name = ""
     """How it has heard of this scheduler: by gossip, from a gateway, by a call."""
-    closed_for: str = ""
+    closed_for: Reason = ""
     """Why it takes no new work; empty while it does."""
     usage: Usage | None = None
     """What of its machine is in use; None if it does not look."""
@@ -107,7 +127,7 @@ class Described(Message, frozen=True, tag="described"):
 
     capabilities: Capabilities
     free: Free
-    addresses: tuple[str, ...] = ()
+    addresses: Addresses = ()
     """Empty: as before."""
     load_follows: bool = False
     """A whole `LoadChange` says what is free. It goes by the stream of all those, which can
@@ -128,22 +148,22 @@ class Refused(Message, frozen=True, tag="refused"):
     first: AttemptId
     count: Count
     lease: LeaseId
-    reason: str
+    reason: Reason
 
 
 class Started(Message, frozen=True, tag="started"):
     """These outlived 50 ms; quicker ones are never announced."""
 
     clock: Finite
-    attempts: list[tuple[AttemptId, Finite]]
-    windows: tuple[Window, ...] = ()
+    attempts: Annotated[list[tuple[AttemptId, Finite]], MANY]
+    windows: Annotated[tuple[Window, ...], MANY] = ()
     """Nothing should be sent to wait behind them."""
 
 
 class Results(Message, frozen=True, tag="results"):
     clock: Finite
-    outcomes: list[Outcome]
-    windows: list[Window]
+    outcomes: Annotated[list[Outcome], MANY]
+    windows: Annotated[list[Window], MANY]
 
 
 class ResultPart(Message, frozen=True, tag="result_part"):
@@ -151,15 +171,15 @@ class ResultPart(Message, frozen=True, tag="result_part"):
 
     attempt: AttemptId
     offset: Size
-    data: bytes
+    data: Data
 
 
 class Returned(Message, frozen=True, tag="returned"):
     """Not started, and no longer held: free to be sent elsewhere under a fresh number."""
 
-    attempts: list[AttemptId]
-    windows: list[Window]
-    reason: str = ""
+    attempts: Annotated[list[AttemptId], MANY]
+    windows: Annotated[list[Window], MANY]
+    reason: Reason = ""
     """Not empty: they may have started, and were stopped for this; they do not count."""
 
 
@@ -167,31 +187,31 @@ class Streamed(Message, frozen=True, tag="streamed"):
     """What attempts that run have brought forth so far, piece by piece: for whoever listens
     now. Never kept and never sent again; the outcome says how it ended."""
 
-    pieces: list[tuple[AttemptId, bytes]]
+    pieces: Annotated[list[tuple[AttemptId, Data]], MANY]
 
 
 class Text(msgspec.Struct, frozen=True, array_like=True):
     """A stretch of what an attempt has written."""
 
     attempt: AttemptId
-    stream: int
+    stream: StreamNumber
     """1 is standard output, 2 standard error."""
     offset: Size
     """In bytes from the stream's beginning: what was left out shows as a gap."""
-    data: bytes
+    data: Data
 
 
 class Written(Message, frozen=True, tag="written"):
     """What attempts that take long have written. Told as it comes and never again: the outcome
     brings it all."""
 
-    texts: list[Text]
+    texts: Annotated[list[Text], MANY]
 
 
 class Progressed(Message, frozen=True, tag="progressed"):
     """What attempts have reported of themselves, the latest only: JSON, as `reports.Report`."""
 
-    reports: list[tuple[AttemptId, bytes]]
+    reports: Annotated[list[tuple[AttemptId, Data]], MANY]
 
 
 class CheckpointPart(Message, frozen=True, tag="checkpoint_part"):
@@ -199,21 +219,21 @@ class CheckpointPart(Message, frozen=True, tag="checkpoint_part"):
     the answer to `CheckpointWanted`; `size` is 0 if the task has none."""
 
     attempt: AttemptId
-    version: Size
+    version: Ordinal
     """Counts the checkpoints of an attempt."""
     offset: Size
     size: Size
     """Of the whole."""
-    digest: bytes
+    digest: Digest
     """blake3 of the whole."""
-    data: bytes
+    data: Data
 
 
 class CheckpointTaken(Message, frozen=True, tag="checkpoint_taken"):
     """So much of that version has arrived: go on there. `is_kept` once the whole is on disk."""
 
     attempt: AttemptId
-    version: Size
+    version: Ordinal
     upto: Size
     is_kept: bool
 
@@ -229,7 +249,7 @@ class LeaseOver(Message, frozen=True, tag="lease_over"):
     """The lease has ended at the worker; what still runs under it runs on."""
 
     lease: LeaseId
-    reason: str
+    reason: Reason
 
 
 def announced(outcome: Outcome, inline_bytes_max: int) -> Outcome:
@@ -259,11 +279,11 @@ def in_parts(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
 class Welcome(Message, frozen=True, tag="welcome"):
     """The answer to `Register`: what the worker should forget."""
 
-    version: Size
-    boot: int
+    version: Ordinal
+    boot: Boot
     lease_seconds: Amount
-    unknown_leases: list[LeaseId]
-    kill: list[AttemptId]
+    unknown_leases: Annotated[list[LeaseId], MANY]
+    kill: Annotated[list[AttemptId], MANY]
 
 
 class Bundle(msgspec.Struct, frozen=True, array_like=True):
@@ -272,11 +292,11 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True):
     first: AttemptId
     job: JobNumber
     job_id: JobId
-    owner_epoch: int
+    owner_epoch: Size
     work: Work
-    indices: list[int]
-    numbers: list[int]
-    arguments: list[bytes]
+    indices: Annotated[list[Index], MANY]
+    numbers: Annotated[list[Ordinal], MANY]
+    arguments: Annotated[list[Data], MANY]
     """JSON, one per attempt; empty if the job has none."""
 
     @property
@@ -287,7 +307,7 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True):
 
 class Assign(Message, frozen=True, tag="assign"):
     lease: LeaseId
-    bundles: list[Bundle]
+    bundles: Annotated[list[Bundle], MANY]
 
     def __post_init__(self) -> None:
         if not self.bundles or not all(bundle.is_sound for bundle in self.bundles):
@@ -297,17 +317,17 @@ class Assign(Message, frozen=True, tag="assign"):
 class Withdraw(Message, frozen=True, tag="withdraw"):
     """Give back what has not started; the answer is `Returned`."""
 
-    attempts: list[AttemptId]
+    attempts: Annotated[list[AttemptId], MANY]
 
 
 class Kill(Message, frozen=True, tag="kill"):
-    attempts: list[AttemptId]
+    attempts: Annotated[list[AttemptId], MANY]
 
 
 class Acknowledge(Message, frozen=True, tag="acknowledge"):
     """These outcomes are committed, or nobody wants them: forget them."""
 
-    attempts: list[AttemptId]
+    attempts: Annotated[list[AttemptId], MANY]
 
 
 class Fetch(Message, frozen=True, tag="fetch"):
@@ -315,14 +335,14 @@ class Fetch(Message, frozen=True, tag="fetch"):
 
     attempt: AttemptId
     offset: Size
-    length: int
+    length: PartBytes
 
 
 class Renew(Message, frozen=True, tag="renew"):
     """`echo` is the worker's own clock as its last heartbeat carried it."""
 
     echo: Finite
-    leases: list[LeaseId]
+    leases: Annotated[list[LeaseId], MANY]
 
 
 class Dismiss(Message, frozen=True, tag="dismiss"):
@@ -330,7 +350,7 @@ class Dismiss(Message, frozen=True, tag="dismiss"):
     when called."""
 
     come_back_seconds: Amount
-    reason: str = ""
+    reason: Reason = ""
     """Why the worker cannot be of use at all, if it cannot: for whoever runs it."""
 
 
