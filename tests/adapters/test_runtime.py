@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from mycel.core.effects import Effect, Note, Record, SendAhead
 from mycel.core.events import Event, LinkUp, Tick, WallClock
 from mycel.core.identifiers import JobNumber, PeerId
-from mycel.core.journal import Entry, JobClosed
+from mycel.core.journal import Entry, EntryRefused, JobClosed
 from mycel.core.messages import Renew
-from mycel.node.runtime import Done, Runtime
+from mycel.node.runtime import STALLED_SECONDS, Done, Runtime
+from mycel.store.errors import DiskRefused, EntriesRefused
 from tests.simulation.time import ProcessClock, VirtualClock
 
 
@@ -36,12 +39,18 @@ class Disk:
         self.done: list[Done] = []
         self.at_once: list[list[Entry]] = []
         self.is_quick = False
+        self.fault: Exception | None = None
+        """What it raises, which no store should."""
 
     def commit(self, entries: Sequence[Entry], done: Done) -> None:
+        if self.fault is not None and not self.is_quick:
+            raise self.fault
         self.groups.append(list(entries))
         self.done.append(done)
 
     def commit_at_once(self, entries: Sequence[Entry]) -> bool:
+        if self.fault is not None and self.is_quick:
+            raise self.fault
         if self.is_quick:
             self.at_once.append(list(entries))
         return self.is_quick
@@ -55,6 +64,8 @@ class Stage:
         self.disk = Disk()
         self.left: list[str] = []
         self.failures: list[BaseException] = []
+        self.refused: list[EntryRefused] = []
+        self.instead: list[Effect] = []
         self.runtime = Runtime(
             self.machine,
             self.clock,
@@ -62,7 +73,12 @@ class Stage:
             {Note: lambda note: self.left.append(note.event)},
             self.failures.append,
             patient=patient,
+            amend=self._amend,
         )
+
+    def _amend(self, refused: Sequence[EntryRefused], effects: list[Effect]) -> list[Effect]:
+        self.refused += refused
+        return [*effects, *self.instead]
 
     def tell(self, name: str = "peer") -> None:
         self.runtime.post(LinkUp(PeerId(name)))
@@ -184,3 +200,67 @@ def test_a_fault_of_the_machine_ends_everything() -> None:
     stage.tell()
     stage.run()
     assert stage.names == ["LinkUp"]
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_whatever_a_journal_raises_stops_the_process(is_quick: bool) -> None:
+    """It was waited for without end: every call hung."""
+    stage = Stage()
+    stage.disk.is_quick = is_quick
+    stage.disk.fault = OverflowError("Python int too large to convert to SQLite INTEGER")
+    stage.machine.effects = [record(1), Note("first", {})]
+    stage.tell()
+    stage.run()
+    assert stage.failures == [stage.disk.fault]
+    assert stage.left == []
+
+
+def test_a_disk_that_refuses_stops_the_process() -> None:
+    stage = Stage()
+    stage.machine.effects = [record(1), Note("first", {})]
+    stage.tell()
+    stage.run()
+    full = DiskRefused("the disk is full")
+    stage.disk.done[0](full)
+    assert (stage.failures, stage.left) == ([full], [])
+
+
+def test_refused_entries_are_told_before_what_stands_on_them_leaves() -> None:
+    stage = Stage()
+    stage.machine.effects = [record(1), Note("first", {})]
+    stage.tell()
+    stage.run()
+    stage.machine.effects = [record(2), Note("second", {})]
+    stage.tell()
+    stage.run()
+    stage.instead = [record(3), Note("amended", {})]
+    refused = EntryRefused(JobClosed(JobNumber(1)), "it cannot be stored")
+    stage.disk.done[0](EntriesRefused([refused]))
+    assert stage.refused == [refused]
+    assert stage.left == ["first", "amended"]
+    assert not stage.failures
+    entries = [JobClosed(JobNumber(2)), JobClosed(JobNumber(3))]
+    assert stage.disk.groups[1] == entries, "what it records goes behind what waits"
+    stage.disk.done[1](None)
+    assert stage.left == ["first", "amended", "second"]
+
+
+def test_entries_that_wait_too_long_show() -> None:
+    stage = Stage()
+    assert not stage.runtime.is_stalled
+    stage.machine.effects = [record(1), Note("first", {})]
+    stage.tell()
+    stage.run()
+    stage.run(STALLED_SECONDS - 1.0)
+    assert not stage.runtime.is_stalled
+    stage.machine.effects = [record(2)]
+    stage.tell()
+    stage.run(2.0)
+    assert stage.runtime.is_stalled, "what comes later does not make the first younger"
+    stage.disk.done[0](None)
+    assert not stage.runtime.is_stalled, "the disk goes on"
+    stage.run(STALLED_SECONDS + 1.0)
+    assert stage.runtime.is_stalled
+    stage.disk.done[1](None)
+    stage.run(STALLED_SECONDS + 1.0)
+    assert not stage.runtime.is_stalled, "nothing waits"

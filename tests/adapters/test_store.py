@@ -7,30 +7,35 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId
+from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId, fenced
 from mycel.core.journal import (
     Entry,
+    EntryRefused,
     JobClosed,
     JobEnded,
     JobsPruned,
     LeaseEnded,
     PartKept,
+    ProfileSeen,
     TaskEnded,
+    WorkerMeasured,
 )
 from mycel.store.errors import (
     AlreadyEnded,
     AttemptOutdated,
     DiskRefused,
+    EntriesRefused,
     JournalBroken,
     OwnershipLost,
     RuleBroken,
     StoreError,
-    ValueIncomplete,
+    TaskUnknown,
 )
 from mycel.store.interface import Lines, Result
 from mycel.store.memory import MemoryStore
@@ -103,8 +108,8 @@ class TestCommits:
         assert not harness.store.commit_at_once(group)
         assert harness.store.job(job_id(2)) is None
         (error,) = commit(harness, group)
-        assert isinstance(error, OwnershipLost)
-        assert not harness.store.commit_at_once([opened(3)]), "the journal has failed"
+        assert [one.entry for one in refusals(error)] == [group[1]]
+        commit_at_once(harness, [opened(3)])
 
     def test_a_closed_store_says_no(self, harness: Harness) -> None:
         harness.store.close()
@@ -131,11 +136,17 @@ def large_ended(value: bytes, number: int = 1) -> TaskEnded:
     return msgspec.structs.replace(bare, value_size=len(value))
 
 
+def refusals(error: BaseException | None) -> list[EntryRefused]:
+    assert isinstance(error, EntriesRefused)
+    return list(error.refused)
+
+
 SETTING: list[Entry] = [opened(1), block(1, count=10, epoch=5)]
+STRANGE: list[Entry] = [task_ended(epoch=4), attempt_ended(epoch=4)]
+"""On an old owner epoch."""
 BROKEN: dict[str, tuple[list[Entry], Entry, type[StoreError]]] = {
-    "old owner epoch": ([], task_ended(epoch=4), OwnershipLost),
-    "task beyond its block": ([], task_ended(index=10, epoch=5), OwnershipLost),
-    "task of an unknown job": ([], task_ended(2, epoch=5), OwnershipLost),
+    "task beyond its block": ([], task_ended(index=10, epoch=5), TaskUnknown),
+    "task of an unknown job": ([], task_ended(2, epoch=5), TaskUnknown),
     "second terminal state": (
         [task_ended(epoch=5)],
         task_ended(epoch=5, attempt=101, state="failed"),
@@ -151,7 +162,6 @@ BROKEN: dict[str, tuple[list[Entry], Entry, type[StoreError]]] = {
         task_ended(epoch=5, attempt=100),
         AttemptOutdated,
     ),
-    "attempt's end on an old epoch": ([], attempt_ended(epoch=4), OwnershipLost),
     "attempt's end out of order": (
         [attempt_ended(epoch=5, attempt=101)],
         attempt_ended(epoch=5, attempt=100),
@@ -179,23 +189,35 @@ BROKEN: dict[str, tuple[list[Entry], Entry, type[StoreError]]] = {
 
 
 class TestRules:
-    @pytest.mark.parametrize("name", BROKEN)
-    def test_broken_rule_changes_nothing_and_stops_the_journal(
-        self, harness: Harness, name: str
+    @pytest.mark.parametrize("offender", STRANGE)
+    def test_a_lost_block_changes_nothing_and_stops_the_journal(
+        self, harness: Harness, offender: Entry
     ) -> None:
-        before, offender, kind = BROKEN[name]
-        commit_soundly(harness, [*SETTING, *before])
+        commit_soundly(harness, SETTING)
         restored = harness.store.restore()
-        bystander = opened(77)
-        told = commit(harness, [bystander, offender, opened(78)], [opened(79)])
-        assert type(told[0]) is kind
-        assert isinstance(told[1], JournalBroken)
+        told = commit(harness, [opened(77), offender, opened(78)], [opened(79)])
+        assert [type(error) for error in told] == [OwnershipLost, JournalBroken]
         assert harness.store.restore() == restored
         harness.reopen()
         assert harness.store.restore() == restored
         commit_soundly(harness, [opened(80)])
 
-    def test_groups_before_the_offender_are_kept(self, harness: Harness) -> None:
+    @pytest.mark.parametrize("name", BROKEN)
+    def test_a_broken_rule_costs_the_entry_alone(self, harness: Harness, name: str) -> None:
+        before, offender, kind = BROKEN[name]
+        commit_soundly(harness, [*SETTING, *before])
+        assert not harness.store.commit_at_once([offender])
+        told = commit(harness, [opened(77), offender, opened(78)], [opened(79)])
+        (refused,) = refusals(told[0])
+        assert refused.entry == offender
+        assert kind.__name__ in refused.error
+        assert told[1] is None
+        harness.reopen()
+        numbers = [stored.opened.job for stored in harness.store.restore().jobs]
+        assert numbers == [1, 77, 78, 79]
+        commit_soundly(harness, [opened(80)])
+
+    def test_groups_around_the_offender_are_kept(self, harness: Harness) -> None:
         commit_soundly(harness, SETTING)
         told = commit(
             harness,
@@ -204,21 +226,21 @@ class TestRules:
             [task_ended(index=2, epoch=5)],
             [task_ended(index=3, epoch=5)],
         )
-        assert told[:2] == [None, None]
-        assert isinstance(told[2], AlreadyEnded)
-        assert isinstance(told[3], JournalBroken)
+        assert [told[0], told[1], told[3]] == [None, None, None]
+        assert [one.instead for one in refusals(told[2])] == [None]
         harness.reopen()
         (stored,) = harness.store.restore().blocks
-        assert stored.succeeded == bytes([0b110, 0])
-        commit_soundly(harness, [task_ended(index=3, epoch=5)])
+        assert stored.succeeded == bytes([0b1110, 0])
         sequences = [r.sequence for r in harness.store.results(job_id(1), after=0, limit=9)]
         assert sequences == [1, 2, 3]
 
-    def test_twice_in_one_group_is_refused(self, harness: Harness) -> None:
+    def test_twice_in_one_group_counts_once(self, harness: Harness) -> None:
         commit_soundly(harness, SETTING)
         (error,) = commit(harness, [task_ended(epoch=5), task_ended(epoch=5, attempt=101)])
-        assert isinstance(error, AlreadyEnded)
-        assert harness.store.result(job_id(1), 0) is None
+        assert [one.instead for one in refusals(error)] == [None]
+        result = harness.store.result(job_id(1), 0)
+        assert result is not None
+        assert result.ended.attempt == 100
 
     def test_cancelled_before_anything_was_sent(self, harness: Harness) -> None:
         ended = task_ended(attempt=None, state="cancelled", epoch=5)
@@ -238,6 +260,122 @@ class TestRules:
         closed = JobClosed(JobNumber(1))
         gone = LeaseEnded(PeerId("nobody"), LeaseId(3), "expired")
         commit_soundly(harness, [*SETTING, closed, closed, gone])
+
+
+UNSTORABLE: dict[str, dict[str, Any]] = {
+    "exit code": {"exit_code": 1 << 63},
+    "negative exit code": {"exit_code": -(1 << 63) - 1},
+    "attempt": {"attempt": 1 << 63},
+    "size": {"value_size": 1 << 64, "attempt": None},
+    "number": {"number": 1 << 64},
+    "half a surrogate pair": {"error": "\ud800"},
+    "a worker's name of half a pair": {"worker": "\udfff"},
+    "no text": {"error": object()},
+}
+
+
+class TestValues:
+    @pytest.mark.parametrize("name", UNSTORABLE)
+    def test_a_value_that_no_row_can_hold_costs_its_task_alone(
+        self, harness: Harness, name: str
+    ) -> None:
+        commit_soundly(harness, [opened(1), block(1, count=3)])
+        offender = msgspec.structs.replace(task_ended(index=1), **UNSTORABLE[name])
+        group: list[Entry] = [task_ended(index=0), offender, task_ended(index=2)]
+        group += [JobClosed(JobNumber(1)), JobEnded(JobNumber(1), "succeeded", 9.0)]
+        assert not harness.store.commit_at_once(group)
+        told = commit(harness, group, [opened(2)])
+        (refused,) = refusals(told[0])
+        assert refused.entry is offender
+        assert told[1] is None
+        harness.reopen()
+        states = [
+            (one.ended.index, one.ended.state, one.ended.reason)
+            for one in harness.store.results(job_id(1), after=0, limit=9)
+        ]
+        assert states == [(0, "succeeded", ""), (1, "failed", "store_fault"), (2, "succeeded", "")]
+        ended = harness.store.result(job_id(1), 1)
+        assert ended is not None
+        assert ended.ended == refused.instead
+        row = harness.store.job(job_id(1))
+        assert row is not None
+        assert (row.state, row.succeeded, row.failed) == ("failed", 2, 1)
+        commit_at_once(harness, [opened(3)])
+
+    def test_a_later_group_knows_that_a_task_of_its_job_has_failed(self, harness: Harness) -> None:
+        commit_soundly(harness, [opened(1), block(1, count=2)])
+        offender = msgspec.structs.replace(task_ended(index=1), exit_code=1 << 63)
+        commit(harness, [offender])
+        last: list[Entry] = [task_ended(index=0), JobClosed(JobNumber(1))]
+        commit_soundly(harness, [*last, JobEnded(JobNumber(1), "succeeded", 9.0)])
+        row = harness.store.job(job_id(1))
+        assert row is not None
+        assert row.state == "failed"
+
+    def test_an_unstorable_job_is_left_out_with_all_that_is_its(self, harness: Harness) -> None:
+        offender = msgspec.structs.replace(opened(1), name="\ud800")
+        group: list[Entry] = [offender, block(1), task_ended(), opened(2), block(2)]
+        (error,) = commit(harness, group)
+        assert [one.entry for one in refusals(error)] == group[:3]
+        assert [stored.opened.job for stored in harness.store.restore().jobs] == [2]
+
+    @pytest.mark.parametrize("which", ["task", "attempt", "lease", "health", "profile"])
+    def test_every_kind_of_entry_may_be_left_out(self, harness: Harness, which: str) -> None:
+        huge: Any = 1 << 64
+        offenders: dict[str, Entry] = {
+            "task": msgspec.structs.replace(task_ended(), exit_code=huge),
+            "attempt": msgspec.structs.replace(attempt_ended(), number=huge),
+            "lease": msgspec.structs.replace(lease(), slots=huge),
+            "health": WorkerMeasured(PeerId("w"), 1.0, 1.0, 1.0, huge, None),
+            "profile": ProfileSeen("kind", huge, 1, 1.0),
+        }
+        commit_soundly(harness, [opened(1), block(1)])
+        told = commit(harness, [offenders[which], opened(2)])
+        assert [one.entry for one in refusals(told[0])] == [offenders[which]]
+        assert harness.store.job(job_id(2)) is not None
+
+
+class TestImpossibleAttempts:
+    """Attempts that no boot of the journal has given: an earlier version took them over."""
+
+    MADE_UP = 1 << 61
+
+    def poison(self, harness: Harness) -> None:
+        boot = harness.store.raise_boot()
+        honest = attempt_ended(attempt=fenced(boot, 1))
+        commit_soundly(harness, [opened(1), block(1), honest, attempt_ended(attempt=self.MADE_UP)])
+
+    def test_they_are_not_restored(self, harness: Harness) -> None:
+        self.poison(harness)
+        harness.reopen()
+        assert harness.store.raise_boot() == 2
+        found = [one.attempt for one in harness.store.restore().ended_attempts]
+        assert found == [fenced(1, 1)]
+
+    @pytest.mark.parametrize("restarts", [0, 1, 4])
+    def test_the_next_honest_end_counts(self, harness: Harness, restarts: int) -> None:
+        self.poison(harness)
+        for _ in range(restarts):
+            harness.reopen()
+            harness.store.raise_boot()
+        again = attempt_ended(attempt=fenced(1 + restarts, 2))
+        ended = task_ended(attempt=fenced(1 + restarts, 3))
+        commit_soundly(harness, [again], [ended])
+        harness.reopen()
+        result = harness.store.result(job_id(1), 0)
+        assert result is not None
+        assert result.ended == ended
+
+    def test_an_outdated_attempt_of_ours_costs_its_task_alone(self, harness: Harness) -> None:
+        boot = harness.store.raise_boot()
+        commit_soundly(harness, [opened(1), block(1), attempt_ended(attempt=fenced(boot, 9))])
+        told = commit(harness, [task_ended(attempt=fenced(boot, 3)), opened(2)])
+        (refused,) = refusals(told[0])
+        assert "AttemptOutdated" in refused.error
+        result = harness.store.result(job_id(1), 0)
+        assert result is not None
+        assert (result.ended.state, result.ended.reason) == ("failed", "store_fault")
+        assert harness.store.job(job_id(2)) is not None
 
 
 class TestRestart:
@@ -451,7 +589,8 @@ class TestReads:
     def test_a_value_that_is_not_all_there_is_refused(self, harness: Harness) -> None:
         commit_soundly(harness, [opened(), block(), part(0, b"0123")])
         (error,) = commit(harness, [large_ended(b"0123456789")])
-        assert isinstance(error, ValueIncomplete)
+        (refused,) = refusals(error)
+        assert "ValueIncomplete: of a value of 10 bytes, 4 were kept" in refused.error
 
     def test_ended_attempts_outlive_the_end_of_the_task(self, harness: Harness) -> None:
         attempts = [attempt_ended(attempt=5), attempt_ended(attempt=8)]

@@ -136,6 +136,7 @@ class SchedulerProcess(Process):
             random=self.random,
             note=ignore,
             failed=self._commit_failed,
+            alarm=self._entry_refused,
         )
         self.node.credentials = self.credentials
         self.node.start(self.enter(self.node, "scheduler"))
@@ -189,6 +190,9 @@ class SchedulerProcess(Process):
         self.checkpoints.drop(effect.job_id, effect.index)
 
     def forgotten(self, effect: JobsForgotten) -> None: ...
+
+    def _entry_refused(self, event: str, **fields: object) -> None:
+        self.history.complaints.append(f"{event}: {fields}")
 
     def _commit_failed(self, error: BaseException) -> None:
         self.history.complaints.append(f"a commit failed: {error}")

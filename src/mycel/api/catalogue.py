@@ -260,7 +260,7 @@ ROUTES: Final = (
     Route(
         "GET",
         "/readyz",
-        "The scheduler takes work",
+        "The scheduler takes work: it is not stopping, and its journal is written",
         "application/json",
         problems=(503,),
         open=True,

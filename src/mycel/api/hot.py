@@ -233,7 +233,11 @@ class HotRoutes:
 
     async def _ready(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         if not self._backend.ready:
-            raise Problem(503, "the scheduler is not ready", headers=[(b"retry-after", b"1")])
+            raise Problem(
+                503,
+                "the scheduler is stopping, or its disk takes nothing",
+                headers=[(b"retry-after", b"1")],
+            )
         await answer(send, 200, _OK)
 
 

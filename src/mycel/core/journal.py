@@ -7,13 +7,15 @@ anybody leaves only after the entries before it are on disk.
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from typing import Annotated, Final
 
 import msgspec
 
 from .identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId
 from .quantities import (
     MANY,
+    REASON_CHARACTERS_MAX,
     Addresses,
     Amount,
     Count,
@@ -31,6 +33,7 @@ from .quantities import (
     Reason,
     Size,
     Word,
+    bounded,
 )
 
 
@@ -222,6 +225,43 @@ Entry = (
     | PartKept
     | ProfileSeen
 )
+
+
+STORE_FAULT: Final = "store_fault"
+"""The reason of a task whose end could not be stored as it was."""
+
+
+class EntryRefused(msgspec.Struct, frozen=True):
+    """An entry that the journal did not take, for a value of its own or because it contradicts
+    what is there. The others of its group are on disk."""
+
+    entry: Entry
+    error: str
+    instead: TaskEnded | None = None
+    """What the journal says of the task now."""
+
+
+def unstorable(ended: TaskEnded, error: str) -> TaskEnded:
+    """The end of a task whose own cannot be stored: nothing of what it brought is in it."""
+    return TaskEnded(
+        job=ended.job,
+        index=ended.index,
+        owner_epoch=ended.owner_epoch,
+        state="failed",
+        reason=STORE_FAULT,
+        attempt=None,
+        attempt_state="",
+        number=0,
+        worker=None,
+        exit_code=None,
+        value=b"",
+        digest=b"",
+        error=bounded(f"its end could not be stored: {error}", REASON_CHARACTERS_MAX),
+        stdout=b"",
+        stderr=b"",
+        started_at=None,
+        ended_at=ended.ended_at if math.isfinite(ended.ended_at) else 0.0,
+    )
 
 
 class StoredJob(msgspec.Struct, frozen=True):

@@ -46,6 +46,13 @@ class Outbox:
                 self._waiting.append(effect)
         return released
 
+    def put_behind(self, effects: list[Effect]) -> list[Effect]:
+        """Takes in what comes instead of the effects that `committed` has just given: records
+        among them go behind what waits, the rest leaves now."""
+        records = [effect for effect in effects if type(effect) is Record]
+        self._waiting.extend(records)
+        return [effect for effect in effects if type(effect) is not Record]
+
     def take_group(self) -> list[Entry]:
         """The entries to commit next; none while a group is under way."""
         if self._group:

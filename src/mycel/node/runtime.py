@@ -14,7 +14,8 @@ from typing import Any, Final, Protocol
 
 from mycel.core.effects import Effect
 from mycel.core.events import Event, Tick, WallClock
-from mycel.core.journal import Entry
+from mycel.core.journal import Entry, EntryRefused
+from mycel.store.errors import EntriesRefused
 
 from .clock import Clock
 from .outbox import Outbox
@@ -22,9 +23,13 @@ from .outbox import Outbox
 LATE_SECONDS: Final = 1.0
 GRACE_SECONDS: Final = 0.25
 WALL_CLOCK_SECONDS: Final = 60.0
+STALLED_SECONDS: Final = 10.0
+"""Entries that have waited so long for the disk wait for ever, as far as clients can tell."""
 
 Perform = Callable[[Any], None]
 Done = Callable[[BaseException | None], None]
+Amend = Callable[[Sequence[EntryRefused], list[Effect]], list[Effect]]
+"""What was not committed of a group, and the effects that stand on it: those that may leave."""
 
 
 class Machine(Protocol):
@@ -50,15 +55,17 @@ class Runtime:
         failed: Callable[[BaseException], None],
         *,
         patient: bool = False,
+        amend: Amend | None = None,
     ) -> None:
         """`failed` is told of a commit that did not succeed, or of a fault of the machine: the
-        process must stop."""
+        process must stop. `amend` is told of one that did but for some entries."""
         self._machine = machine
         self._clock = clock
         self._journal = journal
         self._perform = perform
         self._failed = failed
         self._patient = patient
+        self._amend = amend
         self._inbox: list[Event] = []
         self._outbox = Outbox()
         self._turn_is_due = False
@@ -66,6 +73,8 @@ class Runtime:
         self._grace_given = False
         self._stopped = False
         self._next_wall_clock = 0.0
+        self._waits_since: float | None = None
+        """Since when entries wait, or when the last of them were committed."""
 
     def post(self, event: Event) -> None:
         """Hands an event to the next turn. Only from the loop's thread."""
@@ -88,6 +97,12 @@ class Runtime:
     def is_quiet(self) -> bool:
         """Nothing waits to be handled, committed or performed."""
         return not self._inbox and self._outbox.is_empty
+
+    @property
+    def is_stalled(self) -> bool:
+        """Entries wait, and nothing has been committed for too long."""
+        since = self._waits_since
+        return since is not None and self._clock.now() - since > STALLED_SECONDS
 
     def _due(self) -> None:
         if self._turn_is_due:  # else somebody took the turn already
@@ -157,6 +172,18 @@ class Runtime:
             self._fail(error)
 
     def _commit(self) -> None:
+        """Whatever the journal raises ends in `failed`: a group that nobody finishes would have
+        everything wait behind it."""
+        try:
+            self._commit_groups()
+        except Exception as error:  # noqa: BLE001 - the edge that owns the journal
+            self._fail(error)
+        if self._outbox.is_empty:
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since = self._clock.now()
+
+    def _commit_groups(self) -> None:
         while group := self._outbox.take_group():
             assert self._journal is not None, "a machine without a journal records nothing"
             if not self._journal.commit_at_once(group):
@@ -165,10 +192,19 @@ class Runtime:
             self._release(self._outbox.committed())
 
     def _committed(self, error: BaseException | None) -> None:
-        if error is not None:
+        if error is not None and not (isinstance(error, EntriesRefused) and self._amend):
             self._fail(error)
             return
-        self._release(self._outbox.committed())
+        self._waits_since = None
+        effects = self._outbox.committed()
+        if isinstance(error, EntriesRefused) and self._amend is not None:
+            try:
+                effects = self._outbox.put_behind(self._amend(error.refused, effects))
+            except Exception as fault:  # noqa: BLE001 - the edge that owns the machine
+                self._fail(fault)
+                return
+            self._arm(self._clock.now())
+        self._release(effects)
         self._commit()
 
     def _fail(self, error: BaseException) -> None:

@@ -105,6 +105,7 @@ async def serve(program: Program, port: int | None) -> None:
     checkpoints = CheckpointFiles(path, loop.call_soon_threadsafe)
     node = _node(program, machine, store, backend, checkpoints)
     backend.checkpoints = checkpoints
+    backend.is_stalled = lambda: node.runtime.is_stalled
     backend.log_lines_dropped = lambda: program.log.lines_dropped
     keeping = keeping_of(program, machine, node.post)
     node.blobs = keeping.channels
@@ -191,6 +192,7 @@ def _node(
         random=random.Random(),
         note=program.note,
         failed=program.fail,
+        alarm=program.log.error,
         book=PeerBook(program.folder.path / "peers.json"),
         reserves=reserves(configuration),
         revoking=program.revoking,

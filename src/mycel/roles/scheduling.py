@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Any, Final, Protocol
@@ -40,6 +40,7 @@ from mycel.core.events import (
     WorkerWithdrawn,
 )
 from mycel.core.identifiers import PeerId
+from mycel.core.journal import EntryRefused
 from mycel.core.messages import (
     Announcement,
     Assign,
@@ -107,6 +108,7 @@ class SchedulerNode(Member):
         random: Random,
         note: NoteLine,
         failed: Callable[[BaseException], None],
+        alarm: NoteLine | None = None,
         book: PeerBook | None = None,
         reserves: bool = False,
         revoking: Revoking | None = None,
@@ -133,7 +135,11 @@ class SchedulerNode(Member):
             Announce: self._announce_soon,
             Check: lambda effect: self._checks.perform(effect),
         }
-        self.runtime = Runtime(machine, clock, journal, perform, failed, patient=True)
+        self._machine = machine
+        self._alarm = alarm or note
+        self.runtime = Runtime(
+            machine, clock, journal, perform, failed, patient=True, amend=self._amended
+        )
         revoking = revoking or Revoking(swarm_name, note)
         super().__init__(
             clock, (ROLE,), gateways, note, self.runtime, revoking, book, reserves=reserves
@@ -157,6 +163,19 @@ class SchedulerNode(Member):
             lambda peer: self.post(WorkerWithdrawn(peer)),
             note,
         )
+
+    def _amended(self, refused: Sequence[EntryRefused], effects: list[Effect]) -> list[Effect]:
+        for one in refused:
+            entry = one.entry
+            self._alarm(
+                "store_fault",
+                entry=type(entry).__name__,
+                job=getattr(entry, "job", None),
+                index=getattr(entry, "index", None),
+                error=one.error,
+                ended_as_failed=one.instead is not None,
+            )
+        return self._machine.amended(refused, effects)
 
     def send(self, effect: Send | SendAhead) -> None:
         """A request goes with its user's token: the worker decides by it."""

@@ -77,6 +77,8 @@ class SchedulerBackend:
         self.blobs: Keeping | None = None
         """The files of users and jobs."""
         self.log_lines_dropped: Callable[[], int] = lambda: 0
+        self.is_stalled: Callable[[], bool] = lambda: False
+        """Whether entries wait for the disk, and nothing is committed."""
 
     def start(self, post: Callable[[Event], None], peer: str, network: SchedulerNetwork) -> None:
         self._post = post
@@ -122,7 +124,7 @@ class SchedulerBackend:
 
     @property
     def ready(self) -> bool:
-        return self._post is not None
+        return self._post is not None and not self.is_stalled()
 
     async def ask(self, make: Callable[[RequestId], Event]) -> object:
         future: asyncio.Future[object] = self._loop.create_future()

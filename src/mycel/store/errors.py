@@ -10,21 +10,29 @@
     │   └── StoreBusy           another process holds it
     ├── ExportUnusable      an export is damaged or none; whoever sends it can help
     ├── DiskRefused         the disk is full, read-only or broken; the operator can help
+    ├── OwnershipLost       the block's owner epoch is another one: another scheduler has it
     ├── RuleBroken          an entry contradicts the journal: a fault of Mycel's own
-    │   ├── OwnershipLost       the block's owner epoch is another one
+    │   ├── TaskUnknown         no block has such a task
     │   ├── AlreadyEnded        the task or the job has its terminal state
     │   ├── AttemptOutdated     the attempt is not above the highest ended one
-    │   └── ValueIncomplete     the file with a result's value is not all there
+    │   ├── ValueIncomplete     the file with a result's value is not all there
+    │   └── ValueUnusable       a part of a value cannot be where it says
+    ├── EntriesRefused      a group is on disk, but for some entries
     └── JournalBroken       an earlier commit failed, or the store was closed
 
-After an error of a commit the process must stop: a retry never helps.
+`concerns_entry_alone` divides what can go wrong with a commit in two. A value that no row can
+hold, or a rule that is broken, costs the entry: the others are committed, and `EntriesRefused`
+tells. Everything else is the disk's, and the process must stop: a retry never helps.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+
+from mycel.core.journal import EntryRefused
 
 
 class StoreError(Exception):
@@ -67,12 +75,16 @@ class DiskRefused(StoreError):
     """The disk did not take what was written."""
 
 
+class OwnershipLost(StoreError):
+    """The block belongs to another owner epoch: another scheduler took it over."""
+
+
 class RuleBroken(StoreError):
     """An entry contradicts what the journal already says: a fault of Mycel's own."""
 
 
-class OwnershipLost(RuleBroken):
-    """The block belongs to another owner epoch, or to nobody."""
+class TaskUnknown(RuleBroken):
+    """No block has such a task."""
 
 
 class AlreadyEnded(RuleBroken):
@@ -90,12 +102,41 @@ class ValueIncomplete(RuleBroken):
         super().__init__(f"of a value of {expected} bytes, {found} were kept")
 
 
+class ValueUnusable(RuleBroken):
+    """A part of a value says that it is where no file can have it."""
+
+
+class EntriesRefused(StoreError):
+    """The group is on disk, but for these entries. The process goes on."""
+
+    def __init__(self, refused: Sequence[EntryRefused]) -> None:
+        super().__init__("; ".join(one.error for one in refused[:3]))
+        self.refused = refused
+
+
 class JournalBroken(StoreError):
     """An earlier commit failed or the store was closed: nothing more can be written."""
 
     def __init__(self, cause: BaseException | None) -> None:
         why = "it was closed" if cause is None else f"an earlier commit failed: {cause}"
         super().__init__(f"the journal takes no more entries, because {why}")
+
+
+_VALUES_AND_RULES: Final = (
+    sqlite3.DataError,
+    sqlite3.IntegrityError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+)
+
+
+def concerns_entry_alone(error: BaseException) -> bool:
+    """Whether what an entry raised says nothing of the disk and of other entries."""
+    if isinstance(error, StoreError):
+        return isinstance(error, RuleBroken)
+    if isinstance(error, sqlite3.Error):
+        return isinstance(error, _VALUES_AND_RULES)
+    return isinstance(error, Exception) and not isinstance(error, OSError | MemoryError)
 
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})

@@ -2,11 +2,17 @@
 
 Promises that every store keeps:
 
-* `commit` is all or nothing, durable when `done(None)` is called, and in the order of the
-  calls; `done` is called on the event loop's thread (the in-memory twin: through its clock).
-* A commit that breaks a rule of the journal (an old owner epoch, a second terminal state,
-  an attempt that is not above the highest ended one) or that the disk refuses calls
-  `done(error)`, changes nothing, and every later commit fails too: the process must stop.
+* `commit` is durable when `done(None)` is called, and in the order of the calls; `done` is
+  called once, whatever happens, on the event loop's thread (the in-memory twin: through its
+  clock).
+* An entry with a value that cannot be stored, or one that breaks a rule of the journal (a second
+  terminal state, an attempt that is not above the highest ended one), is left out, and the rest
+  of its group is committed: `done(EntriesRefused)`. A task whose end is left out so, and which
+  has none yet, ends as failed with the reason `store_fault`, in the same transaction.
+* A commit that the disk refuses, or one on an old owner epoch, calls `done(error)`, changes
+  nothing, and every later commit fails too: the process must stop.
+* Attempts that no boot of this journal can have given (see `core.identifiers`) are no attempts:
+  they keep no honest one from ending, and `restore` leaves them out.
 * `commit_at_once` is the same on the caller's own thread, where that is quicker than to wake
   another. It says no, and has changed nothing, whenever it had better not or could not: then
   `commit` takes the same entries, and tells what is wrong with them.

@@ -13,11 +13,12 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from mycel.core.identifiers import JobId
+from mycel.core.identifiers import JobId, first_of_boot
 from mycel.core.journal import (
     AttemptEnded,
     BlockAppended,
     Entry,
+    EntryRefused,
     GroupAdded,
     JobClosed,
     JobEnded,
@@ -31,9 +32,19 @@ from mycel.core.journal import (
     TaskEnded,
     WorkerMeasured,
     WorkersForgotten,
+    unstorable,
 )
 
-from .errors import DiskRefused, JournalBroken, StoreError
+from .errors import (
+    AlreadyEnded,
+    AttemptOutdated,
+    DiskRefused,
+    EntriesRefused,
+    JournalBroken,
+    RuleBroken,
+    StoreError,
+    TaskUnknown,
+)
 from .interface import Done, End, JobRow, Lines, Result
 from .lines import lines_of
 from .memory_book import BookJob, MemoryBook
@@ -82,8 +93,57 @@ class _Durable:
         self.book = MemoryBook()
         self.committed: list[Committed] = []
 
+    def start_over(self) -> None:
+        """Undoes what is not committed."""
+        faulted, self.book = self.book.faulted, MemoryBook()
+        self.book.faulted = faulted
+        for committed in self.committed:
+            self._apply(committed.entry)
 
-_Encoded = list[tuple[type[Any], bytes]]
+    def _apply(self, entry: Entry) -> None:
+        try:
+            self.book.apply(entry)
+        except AttemptOutdated:
+            assert isinstance(entry, TaskEnded | AttemptEnded)
+            if not self.book.forget_impossible_attempts(entry, first_of_boot(self.boot + 1)):
+                raise
+            self.book.apply(entry)
+
+    def apply(
+        self, given: Entry, encoded: bytes | Exception, written: list[Committed], now: float
+    ) -> EntryRefused | None:
+        """Raises what is not the entry's own fault."""
+        entry, error = self._tried(given, encoded)
+        if error is None:
+            written.append(Committed(now, entry))
+            return None
+        told = f"{type(error).__name__}: {error}"
+        if not isinstance(given, TaskEnded) or isinstance(error, AlreadyEnded | TaskUnknown):
+            return EntryRefused(given, told)
+        instead = unstorable(given, told)
+        _, second = self._tried(instead, _bytes_of(instead))
+        if second is not None:
+            return EntryRefused(given, told)
+        written.append(Committed(now, instead))
+        self.book.faulted.add(given.job)
+        return EntryRefused(given, told, instead)
+
+    def _tried(self, given: Entry, encoded: bytes | Exception) -> tuple[Entry, Exception | None]:
+        if isinstance(encoded, Exception):
+            return given, encoded
+        try:
+            entry: Entry = _DECODERS[type(given)].decode(encoded)
+        except msgspec.ValidationError as error:
+            return given, error
+        try:
+            self._apply(entry)
+        except RuleBroken as error:
+            return entry, error
+        return entry, None
+
+
+_Encoded = list[tuple[Entry, bytes | Exception]]
+"""What cannot be encoded cannot be stored."""
 
 
 class _Group(msgspec.Struct, frozen=True):
@@ -92,7 +152,14 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 def _encoded(entries: Sequence[Entry]) -> _Encoded:
-    return [(type(entry), _ENCODER.encode(entry)) for entry in entries]
+    return [(entry, _bytes_of(entry)) for entry in entries]
+
+
+def _bytes_of(entry: Entry) -> bytes | Exception:
+    try:
+        return _ENCODER.encode(entry)
+    except (UnicodeEncodeError, OverflowError, TypeError) as error:
+        return error
 
 
 class MemoryStore:
@@ -139,7 +206,7 @@ class MemoryStore:
         return self._durable.boot
 
     def restore(self) -> Restored:
-        return self._durable.book.restored()
+        return self._durable.book.restored(first_of_boot(self._durable.boot + 1))
 
     def commit(self, entries: Sequence[Entry], done: Done) -> None:
         if self._crashed:
@@ -155,7 +222,15 @@ class MemoryStore:
         assert not self._waiting, "a commit is under way"
         if self._crashed or not self._at_once():
             return False
-        return self._write(_encoded(entries)) is None
+        encoded = _encoded(entries)
+        if any(isinstance(one, Exception) for _, one in encoded):
+            return False
+        before = len(self._durable.committed)
+        refused = self._write(encoded)
+        if isinstance(refused, EntriesRefused):  # as in SQLite, `commit` tells
+            del self._durable.committed[before:]
+            self._durable.start_over()
+        return refused is None
 
     def close(self) -> None:
         while self._waiting:
@@ -167,7 +242,8 @@ class MemoryStore:
             return  # the store crashed, or was closed, before the clock came here
         group = self._waiting.popleft()
         error = self._write(group.entries)
-        if error is not None and self._failure is None:
+        is_the_end = error is not None and not isinstance(error, EntriesRefused)
+        if is_the_end and self._failure is None:
             self._failure = error
         group.done(error)
 
@@ -176,20 +252,19 @@ class MemoryStore:
             return JournalBroken(self._failure)
         if not self._disk_works:
             return DiskRefused("the simulated disk refused a write")
-        durable = self._durable
-        entries = [_DECODERS[kind].decode(one) for kind, one in encoded]
-        try:
-            for entry in entries:
-                durable.book.apply(entry)
-        except StoreError as error:
-            # All or nothing: what the group had changed is undone by starting over.
-            durable.book = MemoryBook()
-            for committed in durable.committed:
-                durable.book.apply(committed.entry)
-            return error
         now = self._clock.now()
-        durable.committed.extend(Committed(now, entry) for entry in entries)
-        return None
+        refused: list[EntryRefused] = []
+        written: list[Committed] = []
+        for given, one in encoded:
+            try:
+                verdict = self._durable.apply(given, one, written, now)
+            except StoreError as error:  # all or nothing
+                self._durable.start_over()
+                return error
+            if verdict is not None:
+                refused.append(verdict)
+        self._durable.committed.extend(written)
+        return EntriesRefused(refused) if refused else None
 
     def job(self, job: JobId) -> JobRow | None:
         found = self._durable.book.find(job)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mycel.core.identifiers import JobId, JobNumber, LeaseId, PeerId
+from mycel.core.identifiers import FENCED_MAX, JobId, JobNumber, LeaseId, PeerId
 from mycel.core.journal import (
     AttemptEnded,
     BlockAppended,
@@ -31,10 +31,17 @@ from mycel.core.journal import (
 )
 from mycel.core.stages import TOO_MUCH
 
-from .errors import AlreadyEnded, AttemptOutdated, OwnershipLost, RuleBroken, ValueIncomplete
+from .errors import (
+    AlreadyEnded,
+    AttemptOutdated,
+    OwnershipLost,
+    RuleBroken,
+    TaskUnknown,
+    ValueIncomplete,
+)
 from .handing import handed_results
 from .interface import Result
-from .writing import PROFILES_MAX
+from .writing import PROFILES_MAX, as_ended
 
 STATES: Final = ("succeeded", "failed", "cancelled")
 
@@ -80,8 +87,7 @@ class BookJob:
 
 
 class MemoryBook:
-    """Committed state. An entry that breaks a rule raises, and may leave its group half
-    applied: whoever committed it throws the book away."""
+    """Committed state. An entry that breaks a rule raises, and has changed nothing."""
 
     def __init__(self) -> None:
         self.jobs: dict[JobNumber, BookJob] = {}
@@ -95,6 +101,8 @@ class MemoryBook:
         self.pruned_sequence = 0
         self.highest_job = 0
         self.totals = dict.fromkeys(STATES, 0)
+        self.faulted: set[int] = set()
+        """Jobs of which a task could not be stored as it ended."""
         self._blocks = 0
         self._apply: Final[dict[type[Any], Callable[[Any], None]]] = {
             JobOpened: self._open_job,
@@ -116,11 +124,20 @@ class MemoryBook:
     def apply(self, entry: Entry) -> None:
         self._apply[type(entry)](entry)
 
+    def forget_impossible_attempts(self, ended: TaskEnded | AttemptEnded, impossible: int) -> bool:
+        """Those of its task from that number on; whether there were any."""
+        attempts = self.jobs[ended.job].attempts
+        before = attempts.get(ended.index, [])
+        after = [one for one in before if one.attempt < impossible]
+        attempts[ended.index] = after
+        return len(after) < len(before)
+
     def find(self, job: JobId) -> BookJob | None:
         number = self.numbers.get(job)
         return None if number is None else self.jobs[number]
 
-    def restored(self) -> Restored:
+    def restored(self, impossible: int = FENCED_MAX + 1) -> Restored:
+        """Without attempts from that number on, which nobody has given."""
         jobs = [self.jobs[number] for number in sorted(self.jobs)]
         blocks = sorted((block for job in jobs for block in job.blocks), key=lambda b: b.number)
         stored = [StoredJob(job.opened, job.closed, job.state, job.ended_at) for job in jobs]
@@ -136,6 +153,7 @@ class MemoryBook:
                 for index in sorted(job.attempts)
                 if index not in job.by_index
                 for attempt in job.attempts[index]
+                if attempt.attempt < impossible
             ],
             leases=[self.leases[key] for key in sorted(self.leases)],
             last_job=self.highest_job,
@@ -200,7 +218,7 @@ class MemoryBook:
         job = self.jobs.get(ended.job)
         if job is None or job.state:
             raise AlreadyEnded(f"job {ended.job} has ended or does not exist")
-        job.state = ended.state
+        job.state = as_ended(ended, self.faulted).state
         job.ended_at = ended.ended_at
 
     def _prune_jobs(self, pruned: JobsPruned) -> None:
@@ -238,7 +256,7 @@ class MemoryBook:
         job = self.jobs.get(ended.job)
         block = None if job is None else job.block_of(ended.index)
         if job is None or block is None:
-            raise OwnershipLost(f"no block has {task}")
+            raise TaskUnknown(f"no block has {task}")
         if ended.index in job.by_index:
             raise AlreadyEnded(f"{task} already has its terminal state")
         if block.appended.owner_epoch != ended.owner_epoch:

@@ -32,6 +32,7 @@ from mycel.core.journal import (
 from mycel.core.stages import TOO_MUCH
 
 from .handing import handed_results
+from .writing import IMPOSSIBLE
 
 # Arguments of a block whose tasks are all terminal are of no use to a scheduler, and may be
 # megabytes: they stay on disk, where `Reader.arguments` finds them.
@@ -53,13 +54,13 @@ SELECT number, id, name, user, specification, created_at, idempotency_key, body_
 FROM jobs ORDER BY number
 """
 
-_ATTEMPTS = """
+_ATTEMPTS = f"""
 SELECT ended_attempts.* FROM ended_attempts JOIN jobs ON jobs.number = job
-WHERE NOT EXISTS (
+WHERE NOT {IMPOSSIBLE} AND NOT EXISTS (
     SELECT 1 FROM results
     WHERE results.job = ended_attempts.job AND results.task_index = ended_attempts.task_index)
 ORDER BY job, task_index, attempt
-"""
+"""  # noqa: S608
 
 _ADDRESSES = msgspec.json.Decoder(tuple[str, ...])
 # The first half of each condition is what lets SQLite count in `results_unsuccessful`.

@@ -5,8 +5,9 @@
                                        groups, one sync
     commit_at_once(entries)   a few entries, while the thread has nothing to do
 
-Groups share a transaction only as long as all of them are sound: when a rule stops one, the
-transaction is undone and they are committed one by one up to the offender.
+Groups share a transaction as long as all of their entries are sound. When one is not, it is
+undone, and they are written anew entry by entry: what is wrong with one concerns it alone. What
+is wrong with the disk stops the journal.
 
 To wake the thread and to be woken by it costs a lone task as much as its commit. So a small
 group is committed on the loop's own thread, which has nothing else to do then; `Pace` says no
@@ -27,11 +28,19 @@ from typing import Final
 import msgspec
 
 from mycel.core.identifiers import JobId
-from mycel.core.journal import AttemptEnded, Entry, PartKept, Restored
+from mycel.core.journal import AttemptEnded, Entry, EntryRefused, PartKept, Restored
 
 from . import restoring
 from .database import open_database, preallocate_wal
-from .errors import JournalBroken, RuleBroken, StoreError, foreign, translated
+from .errors import (
+    EntriesRefused,
+    JournalBroken,
+    OwnershipLost,
+    StoreError,
+    concerns_entry_alone,
+    foreign,
+    translated,
+)
 from .interface import Done, End, JobRow, Lines, Result
 from .pace import Pace
 from .reading import SqliteReader
@@ -118,7 +127,7 @@ class SqliteStore:
             return False
         try:
             self._transact([entries])
-        except (sqlite3.Error, StoreError):
+        except Exception:  # noqa: BLE001 - whatever it is, the thread meets it again
             return False  # undone; the thread tries it again, and tells why it cannot be
         finally:
             self._using_connection.release()
@@ -194,12 +203,18 @@ class SqliteStore:
             with self._using_connection:
                 if groups:
                     self._commit(groups)
-                elif more:
-                    self._tidy_up()
-                if groups and self._pruning_is_due():
-                    self._prune()
-                elif self._pace.copying_is_overdue:
-                    self._copy()
+                try:
+                    self._look_after(is_idle=not groups and more)
+                except Exception as error:  # noqa: BLE001 - a thread that dies answers nobody
+                    self._failure = self._of_the_disk(error)
+
+    def _look_after(self, *, is_idle: bool) -> None:
+        if is_idle:
+            self._tidy_up()
+        elif self._pruning_is_due():
+            self._prune()
+        elif self._pace.copying_is_overdue:
+            self._copy()
 
     def _take(self) -> tuple[list[_Group], bool]:
         """The groups that wait, at least one unless there is something to tidy up; and
@@ -232,33 +247,57 @@ class SqliteStore:
     def _commit(self, groups: list[_Group]) -> None:
         if self._failure is None:
             try:
-                self._transact([group.entries for group in groups])
-            except RuleBroken as error:
-                if len(groups) > 1:
+                refused = self._written([group.entries for group in groups])
+            except OwnershipLost as error:
+                if len(groups) > 1:  # those before the offender are ours
                     for group in groups:
                         self._commit([group])
                     return
                 self._fail(groups, error)
-            except sqlite3.Error as error:
-                self._fail(groups, translated(error, self._path))
-            except Exception as error:  # noqa: BLE001 – the thread's edge tells what ends it
-                self._fail(groups, StoreError(f"an entry cannot be stored: {error!r}"))
+            except Exception as error:  # noqa: BLE001 - the thread's edge tells what ends it
+                self._fail(groups, self._of_the_disk(error))
             else:
-                self._tell(groups, None)
+                for group, ones in zip(groups, refused, strict=True):
+                    self._tell([group], EntriesRefused(ones) if ones else None)
         else:
             self._tell(groups, JournalBroken(self._failure))
 
-    def _transact(self, groups: list[Sequence[Entry]]) -> None:
+    def _written(self, groups: list[Sequence[Entry]]) -> list[list[EntryRefused]]:
+        """What was refused of each; the rest is on disk."""
+        try:
+            self._transact(groups)
+        except Exception as error:
+            if not concerns_entry_alone(error):
+                raise
+            return self._transact(groups, one_by_one=True)
+        return [[] for _ in groups]
+
+    def _transact(
+        self, groups: list[Sequence[Entry]], *, one_by_one: bool = False
+    ) -> list[list[EntryRefused]]:
         began = time.perf_counter()
+        refused: list[list[EntryRefused]] = []
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             for entries in groups:
-                self._writer.apply(entries)
+                if one_by_one:
+                    verdicts = [self._writer.apply_alone(entry) for entry in entries]
+                    refused.append([one for one in verdicts if one is not None])
+                else:
+                    self._writer.apply(entries)
             self._connection.execute("COMMIT")
         except BaseException:
             self._undo()
             raise
         self._pace.took(time.perf_counter() - began)
+        return refused
+
+    def _of_the_disk(self, error: Exception) -> StoreError:
+        if isinstance(error, sqlite3.Error):
+            return translated(error, self._path)
+        if isinstance(error, StoreError):
+            return error
+        return StoreError(f"the journal {self._path} cannot be written: {error!r}")
 
     def _undo(self) -> None:
         if self._connection.in_transaction:
@@ -291,23 +330,17 @@ class SqliteStore:
 
     def _copy(self) -> None:
         self._pace.copied()
-        try:
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        except sqlite3.Error as error:
-            self._failure = translated(error, self._path)
+        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def _prune(self) -> None:
         self._transactions_since_pruning = 0
+        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                self._writer.prune_step(PRUNE_ROWS_MAX)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                self._undo()
-                raise
-        except sqlite3.Error as error:
-            self._failure = translated(error, self._path)
+            self._writer.prune_step(PRUNE_ROWS_MAX)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._undo()
+            raise
         self._pace.took(0.0)
 
 

@@ -9,12 +9,17 @@ removed at the next start.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Final
 
-from .errors import DiskRefused, ValueIncomplete
+from .errors import DiskRefused, ValueIncomplete, ValueUnusable
+
+_BEYOND_FILES: Final = frozenset({errno.EFBIG, errno.EINVAL, errno.EOVERFLOW})
+"""What the operating system says of a place that no file can have."""
 
 Place = tuple[int, int, int]
 """Job number, index, attempt."""
@@ -44,7 +49,11 @@ class ValueFiles:
                 os.close(descriptor)
             if offset == 0:
                 _sync_folder(path.parent)
+        except (OverflowError, ValueError) as error:
+            raise ValueUnusable(f"a part at {offset} of {path}: {error}") from error
         except OSError as error:
+            if error.errno in _BEYOND_FILES:
+                raise ValueUnusable(f"a part at {offset} of {path}: {error.strerror}") from error
             raise DiskRefused(
                 f"{path} cannot be written ({error.strerror}): make room, then start again"
             ) from error

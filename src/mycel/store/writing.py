@@ -9,17 +9,19 @@ looked for.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import astuple
 
+from mycel.core.identifiers import COUNTER_BITS
 from mycel.core.journal import (
     AttemptEnded,
     BlockAppended,
     Entry,
+    EntryRefused,
     GroupAdded,
     JobClosed,
     JobEnded,
@@ -32,9 +34,18 @@ from mycel.core.journal import (
     TaskEnded,
     WorkerMeasured,
     WorkersForgotten,
+    unstorable,
 )
 
-from .errors import AlreadyEnded, AttemptOutdated, OwnershipLost, RuleBroken
+from .errors import (
+    AlreadyEnded,
+    AttemptOutdated,
+    OwnershipLost,
+    RuleBroken,
+    StoreError,
+    TaskUnknown,
+    concerns_entry_alone,
+)
 from .many_rows import ManyRows, Row
 from .values import ValueFiles
 
@@ -122,6 +133,12 @@ _PRUNE_STEPS: Final = (
         SELECT job, task_index, attempt FROM ended_attempts WHERE job = ? LIMIT ?)""",
 )
 
+IMPOSSIBLE: Final = f"attempt >= ((SELECT boot FROM meta) + 1 << {COUNTER_BITS})"
+"""Of an attempt that no boot of this journal can have given: somebody has made it up."""
+_FORGET_IMPOSSIBLE: Final = f"""
+DELETE FROM ended_attempts WHERE job = ? AND task_index = ? AND {IMPOSSIBLE}
+"""  # noqa: S608
+
 PROFILES_MAX: Final = 1_000
 STATES: Final = ("succeeded", "failed", "cancelled")
 
@@ -158,7 +175,46 @@ class EntryWriter:
             ProfileSeen: self._see_profiles,
             WorkersForgotten: self._forget_workers,
         }
+        self._faulted: set[int] = set()
+        """Jobs of which a task could not be stored as it ended."""
         self.forget()
+
+    def apply_alone(self, entry: Entry) -> EntryRefused | None:
+        """An entry that may be at fault. Raises what is not the entry's own."""
+        error = self._try(entry)
+        if isinstance(error, AttemptOutdated) and self._forget_impossible_attempts(entry):
+            error = self._try(entry)
+        if error is None:
+            return None
+        told = f"{type(error).__name__}: {error}"
+        if not isinstance(entry, TaskEnded) or isinstance(error, AlreadyEnded | TaskUnknown):
+            return EntryRefused(entry, told)
+        instead = unstorable(entry, told)
+        if self._try(instead) is not None:
+            return EntryRefused(entry, told)
+        self._faulted.add(entry.job)
+        return EntryRefused(entry, told, instead)
+
+    def _try(self, entry: Entry) -> BaseException | None:
+        self._connection.execute("SAVEPOINT entry")
+        try:
+            self.apply([entry])
+        except Exception as error:
+            if not concerns_entry_alone(error):
+                raise
+            self._connection.execute("ROLLBACK TO entry")
+            self.forget()
+            return error
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("RELEASE entry")
+        return None
+
+    def _forget_impossible_attempts(self, entry: Entry) -> bool:
+        """Of that task: whether there were any."""
+        assert isinstance(entry, TaskEnded | AttemptEnded)
+        parameters = (entry.job, entry.index)
+        return self._connection.execute(_FORGET_IMPOSSIBLE, parameters).rowcount > 0
 
     def forget(self) -> None:
         query = """SELECT max(pruned_sequence, coalesce((SELECT max(sequence) FROM results), 0))
@@ -219,7 +275,7 @@ class EntryWriter:
         if not states <= set(STATES):
             raise RuleBroken(f"a task can end as one of {STATES}, not as one of {states}")
 
-    def _why_not_ended(self, run: list[TaskEnded], first: int) -> RuleBroken:
+    def _why_not_ended(self, run: list[TaskEnded], first: int) -> StoreError:
         for sequence, ended in enumerate(run, first):
             query = "SELECT sequence FROM results WHERE job = ? AND task_index = ?"
             found = self._connection.execute(query, (ended.job, ended.index)).fetchone()
@@ -236,14 +292,14 @@ class EntryWriter:
                 found = self._connection.execute(query, (ended.job, ended.index)).fetchone()
                 raise self._why_refused(ended, terminal=found is not None)
 
-    def _why_refused(self, ended: TaskEnded | AttemptEnded, *, terminal: bool) -> RuleBroken:
+    def _why_refused(self, ended: TaskEnded | AttemptEnded, *, terminal: bool) -> StoreError:
         task = f"task {ended.index} of job {ended.job}"
         if terminal:
             return AlreadyEnded(f"{task} already has its terminal state")
         query = f"SELECT {_EPOCH_OF_TASK.format(job='?1', index='?2')}"
         (epoch,) = self._connection.execute(query, (ended.job, ended.index)).fetchone()
         if epoch is None:
-            return OwnershipLost(f"no block has {task}")
+            return TaskUnknown(f"no block has {task}")
         if epoch != ended.owner_epoch:
             return OwnershipLost(
                 f"{task} belongs to owner epoch {epoch}, not to {ended.owner_epoch}: "
@@ -276,6 +332,8 @@ class EntryWriter:
             raise RuleBroken(f"one of the jobs {jobs} does not exist")
 
     def _end_jobs(self, run: list[JobEnded]) -> None:
+        if self._faulted:  # the scheduler may not have heard of it yet
+            run = [as_ended(ended, self._faulted) for ended in run]
         if _JOB_ENDED.run(self._connection, [astuple(ended) for ended in run]) != len(run):
             raise AlreadyEnded(
                 f"one of the jobs {[ended.job for ended in run]} has ended or does not exist"
@@ -330,3 +388,10 @@ class EntryWriter:
     def _forget_workers(self, run: list[WorkersForgotten]) -> None:
         rows = [(worker,) for forgotten in run for worker in forgotten.workers]
         self._connection.executemany("DELETE FROM workers WHERE worker = ?", rows)
+
+
+def as_ended(ended: JobEnded, faulted: Collection[int]) -> JobEnded:
+    """A job has not succeeded if one of its tasks could not be stored as it ended."""
+    if ended.job in faulted and ended.state == "succeeded":
+        return msgspec.structs.replace(ended, state="failed")
+    return ended

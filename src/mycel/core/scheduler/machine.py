@@ -12,7 +12,7 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -21,6 +21,7 @@ from mycel.core import events, messages
 from mycel.core.effects import Effect
 from mycel.core.events import Event
 from mycel.core.identifiers import AttemptId, JobId, PeerId, RequestId
+from mycel.core.journal import EntryRefused
 from mycel.core.matching import ALGORITHMS, Algorithm
 from mycel.core.queue import ShapeQueue
 from mycel.core.settings import SchedulerSettings
@@ -36,6 +37,7 @@ from .deadlines import Deadlines
 from .draining import Draining
 from .ending import Ending
 from .explaining import Explaining
+from .faults import Faults
 from .fetching import Fetches
 from .hearing import Hearing
 from .leasing import Leasing
@@ -108,6 +110,7 @@ class Scheduler:
             self._measuring,
             self._deadlines,
         )
+        self._faults = Faults(self.state, self._clients)
         self._retention = Retention(self.state)
         self._reporting = Reporting(self.state)
         self._hearing = Hearing(
@@ -234,6 +237,11 @@ class Scheduler:
         if self._calling.has_new_links:
             self._calling.part_from_idle(now)
         return self.state.take_effects()
+
+    def amended(self, refused: Sequence[EntryRefused], effects: list[Effect]) -> list[Effect]:
+        """The journal has taken a group but for these entries: the effects that may leave, now
+        that all of it is known."""
+        return self._faults.amended(refused, effects, self._now)
 
     @property
     def tasks_out(self) -> int:
