@@ -39,7 +39,12 @@ class Stage:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.world = VirtualClock()
-        self.links = Links(ProcessClock(self.world, 0.0), self.events.append)
+        self.accused: list[PeerId] = []
+        self.links = Links(
+            ProcessClock(self.world, 0.0),
+            self.events.append,
+            accuse=lambda peer, _: self.accused.append(peer),
+        )
         self.control = End(CONTROL_PROTOCOL)
         self.work = End(WORK_PROTOCOL)
 
@@ -140,3 +145,26 @@ def test_signs_of_life_are_passed_on(stage: Stage) -> None:
     stage.links.heartbeat(stage.work, 1.0, 2.0)
     stage.links.silent(stage.work, 7.0)
     assert stage.events[1:] == [HeartbeatReceived(PEER, 1.0, 2.0), SilenceNoticed(PEER, 7.0)]
+
+
+@pytest.mark.parametrize("batches", [[10], [1] * 10, [3, 7]])
+def test_each_frame_that_is_no_message_counts(stage: Stage, batches: list[int]) -> None:
+    stage.open()
+    good = codec.encode(OFFER)
+    stage.links.frames(stage.control, [good], 1.0)
+    for count in batches:
+        stage.links.frames(stage.control, [b"\xc1garbage", good] * count, 1.0)
+    assert stage.accused == [PEER] * 10
+    heard = [event for event in stage.events if isinstance(event, Received)]
+    assert len(heard) == 1, "nothing is heard behind garbage"
+    assert isinstance(stage.events[-1], LinkDown)
+    stage.links.stream_closed(stage.control, "")
+    stage.links.frames(stage.control, [b"\xc1"], 1.0)
+    assert len(stage.accused) == 10
+
+
+def test_a_message_that_cannot_be_sent_costs_the_link_alone(stage: Stage) -> None:
+    stage.open()
+    stage.links.send(PEER, Offer(RequestId(1), False, "half \ud800 a pair"))
+    assert isinstance(stage.events[-1], LinkDown)
+    assert "cannot be sent" in stage.events[-1].cause

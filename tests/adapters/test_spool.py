@@ -71,3 +71,26 @@ def test_garbage_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"no database " * 100)
     with pytest.raises(StoreForeign, match=r"spool\.db"):
         Spool(path)
+
+
+def test_a_record_that_nobody_can_read_is_set_aside(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool.db")
+    spool.keep([("12D3/../scheduler", 1, b"garbage"), ("b", 2, b"two")])
+    place = Path(spool.set_aside("12D3/../scheduler", 1))
+    assert place.read_bytes() == b"garbage"
+    assert place.parent == tmp_path / "spool.db.unreadable"
+    assert spool.load() == [("b", 2, b"two")]
+    spool.close()
+
+
+@pytest.mark.parametrize(
+    "record", [("a", 1 << 63, b""), ("\ud800", 1, b""), ("a", -(1 << 64), b"")]
+)
+def test_a_record_that_no_row_can_hold_is_handed_back(
+    tmp_path: Path, record: tuple[str, int, bytes]
+) -> None:
+    spool = Spool(tmp_path / "spool.db")
+    good = ("a", 1, b"one")
+    assert spool.keep([record, good]) == [record]
+    assert spool.load() == [good]
+    spool.close()

@@ -17,6 +17,7 @@ from .messages import (
     FRAME_BYTES_MAX,
     BlobMessage,
     Refused,
+    Unreadable,
     decode,
     encode,
 )
@@ -36,8 +37,10 @@ Kind = TypeVar("Kind", bound=BlobMessage)
 class Channel:
     """One stream, for one coroutine."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, accuse: Callable[[PeerId], None] = lambda _: None) -> None:
+        """`accuse` is told of a frame that is no message."""
         self._stream = cast("FileStream", stream)
+        self._accuse = accuse
         self._frames: deque[Frame] = deque()
         self._waiting_bytes = 0
         self._ended: str | None = None
@@ -98,7 +101,11 @@ class Channel:
         await self._until_frames(1)
         frame = self._frames.popleft()
         self._waiting_bytes -= _weight(frame)
-        return decode(frame)
+        try:
+            return decode(frame)
+        except Unreadable:
+            self._accuse(self.peer)
+            raise
 
     # What the swarm tells
 
@@ -130,6 +137,10 @@ class Channels:
     def start(self, swarm: Swarm, is_connected: Callable[[PeerId], bool]) -> None:
         self._swarm = swarm
         self.is_connected = is_connected
+
+    def _accuse(self, peer: PeerId) -> None:
+        if self._swarm is not None:
+            self._swarm.accuse(peer)
 
     @property
     def peer(self) -> PeerId:
@@ -180,7 +191,7 @@ class Channels:
                 future.set_result(None)
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:
-        channel = self._open[stream] = Channel(stream)
+        channel = self._open[stream] = Channel(stream, self._accuse)
         if not ours:
             self._serve(channel)
             return

@@ -26,7 +26,6 @@ from .quantities import (
     Index,
     JournalText,
     LongData,
-    Memory,
     Moment,
     Name,
     Ordinal,
@@ -198,7 +197,7 @@ class ProfileSeen(msgspec.Struct, frozen=True):
     """The most that tasks of this kind were seen to use; written when it grows."""
 
     kind: Name
-    memory: Memory
+    memory: Size
     cpu_cores: Count
     seen_at: Moment
 

@@ -17,6 +17,8 @@ from .resources import Requirements
 from .work import Work
 
 KINDS_MAX: Final = 1_000
+CORES_MAX: Final = 4096
+"""No task is believed to have used more."""
 KIND_CHARACTERS_MAX: Final = 500
 LITTLE_MEMORY_BYTES: Final = 200 << 20
 """Reserved for nobody: an idle interpreter is not much smaller."""
@@ -40,7 +42,7 @@ def memory_step(peak_bytes: int) -> int:
 def cores_step(cpu_seconds: float, seconds: float) -> int:
     if seconds < SHORT_SECONDS:
         return 1
-    return max(1, math.ceil(cpu_seconds / seconds - 0.3))
+    return min(CORES_MAX, max(1, math.ceil(cpu_seconds / seconds - 0.3)))
 
 
 def tells_of_needs(peak_bytes: int, seconds: float) -> bool:

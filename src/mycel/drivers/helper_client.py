@@ -139,7 +139,13 @@ class Helper:
             self._end()
             return
         for frame in self._frames.feed(data):
-            self._hand_on(self._decoder.decode(frame))
+            try:
+                report = self._decoder.decode(frame)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # nobody knows what it has done
+                self._end()
+                return
+            self._hand_on(report)
 
     def _hand_on(self, report: Report) -> None:
         for callback in self.on_processes:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from mycel.core.quantities import ERROR_CHARACTERS_MAX, bounded
+
 from .helper_children import QUIET_SECONDS, Child, Watch, spawn
 from .helper_folders import Folders
 from .helper_messages import Configure, ProcessRun, Report, RunProcesses
@@ -357,7 +359,7 @@ def _not_started(running: _Running, error: Exception, started_at: float) -> Fini
         attempt=running.run.attempt,  # type: ignore[arg-type]  # plain integers in the helper
         state="failed",
         exit_code=exit_code if its_own else None,
-        error=text.format(name) if text else f"cannot start {name!r}: {error}",
+        error=_told(text.format(name) if text else f"cannot start {name!r}: {error}"),
         driver_fault=not its_own,
         started_at=started_at,
         ended_at=clock(),
@@ -369,10 +371,15 @@ def _refused(running: _Running, error: str, started_at: float) -> Finished:
         attempt=running.run.attempt,  # type: ignore[arg-type]  # plain integers in the helper
         state="failed",
         exit_code=127,
-        error=error,
+        error=_told(error),
         started_at=started_at,
         ended_at=clock(),
     )
+
+
+def _told(error: str) -> str:
+    """A command's name may be as long as a request."""
+    return bounded(error, ERROR_CHARACTERS_MAX)
 
 
 def describe_exit(exit_code: int) -> str:

@@ -45,7 +45,7 @@ if not __package__:
     sys.modules[__package__] = type(sys)(__package__)
     sys.modules[__package__].__path__ = [os.path.dirname(os.path.abspath(__file__))]
 
-from .interpreter_calls import BadFunction, WorkingFolder, describe, resolve
+from .interpreter_calls import BadFunction, WorkingFolder, describe, describe_exit, resolve
 from .interpreter_json import Json
 from .interpreter_output import CapturedOutput
 from .interpreter_records import (
@@ -189,9 +189,8 @@ class Interpreter:
             result = self._call(function, arguments)
             value = b"null" if result is None else self._encoded(name, result)
         except SystemExit as end:
-            code = end.code
-            exit_code = code & 0xFF if isinstance(code, int) else int(code is not None)
-            error = f"SystemExit: {name!r} called sys.exit({code!r})".encode()
+            exit_code, text = describe_exit(name, end)
+            error = text.encode("utf-8", "backslashreplace")
         except BaseException as failure:  # noqa: BLE001 - the edge that owns the user's code
             error = describe(failure).encode("utf-8", "backslashreplace")
         if os.getpid() != self._process_id:

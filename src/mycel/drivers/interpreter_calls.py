@@ -110,26 +110,54 @@ def resolve(name: str) -> Callable[..., object]:
 
 
 def describe(error: BaseException) -> str:
-    """The error in one line, then the traceback without our own frames."""
+    """The error in one line, then the traceback without our own frames. The user's own classes
+    have a say in it, and may do anything."""
+    try:
+        return cut(_described(error))
+    except BaseException as second:  # noqa: BLE001 - an exit, too, is the task's and not ours
+        return f"{_class_of(error)}, and {_class_of(second)} while describing it"
+
+
+def describe_exit(name: str, end: SystemExit) -> tuple[int, str]:
+    """The exit code, and what was given to `sys.exit`."""
+    try:
+        code = end.code
+        number = int.__and__(code, 0xFF) if isinstance(code, int) else int(code is not None)
+        given = repr(code)
+        if type(given) is not str:  # a class of the user's, with methods of its own
+            given = str.__str__(given)
+    except BaseException as second:  # noqa: BLE001 - as above
+        return 1, cut(f"SystemExit: {name!r} called sys.exit, and {_class_of(second)} of it")
+    return number, cut(f"SystemExit: {name!r} called sys.exit({cut(given)})")
+
+
+def cut(text: str) -> str:
+    """Its head and its tail: the worker takes no more of it."""
+    half = ERROR_CHARACTERS_MAX // 2
+    if len(text) <= ERROR_CHARACTERS_MAX:
+        return text
+    left_out = len(text) - 2 * half
+    return f"{text[:half]}\n... {left_out} characters are left out ...\n{text[-half:]}"
+
+
+def _class_of(error: BaseException) -> str:
+    return str(type.__dict__["__name__"].__get__(type(error)))[:200]
+
+
+def _described(error: BaseException) -> str:
     if isinstance(error, BadFunction) and error.__cause__ is None:
         return str(error)
     import traceback
 
     shown = error.__cause__ if isinstance(error, BadFunction) and error.__cause__ else error
-    try:
-        first = str(error) if isinstance(error, BadFunction) else _one_line(error)
-        frame = shown.__traceback__
-        while frame is not None and frame.tb_frame.f_code.co_filename in _OUR_FILES:
-            frame = frame.tb_next
-        if frame is None:
-            return first
-        text = "".join(traceback.TracebackException(type(shown), shown, frame).format())
-    except Exception as second:  # noqa: BLE001 - the user's own __str__ may do anything
-        return f"{type(error).__name__}, and {type(second).__name__} while describing it"
-    half = ERROR_CHARACTERS_MAX // 2
-    if len(text) > ERROR_CHARACTERS_MAX:
-        text = text[:half] + "\n...\n" + text[-half:]
-    return f"{first[:half]}\n{text}"
+    first = str(error) if isinstance(error, BadFunction) else _one_line(error)
+    frame = shown.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename in _OUR_FILES:
+        frame = frame.tb_next
+    if frame is None:
+        return first
+    text = "".join(traceback.TracebackException(type(shown), shown, frame).format())
+    return f"{first[: ERROR_CHARACTERS_MAX // 4]}\n{text}"
 
 
 def _one_line(error: BaseException) -> str:

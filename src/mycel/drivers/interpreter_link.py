@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from mycel.core.identifiers import AttemptId
 from mycel.core.nesting import objection_to
+from mycel.core.quantities import ERROR_CHARACTERS_MAX, MEMORY_MAX, SIZE_MAX, bounded
 from mycel.core.resources import Pairs
 
 from .interface import Finished, FinishedState, Run, Text
@@ -48,6 +49,7 @@ BEGIN_SECONDS_MAX: Final = 2.0
 """So long after a call became the first, it has begun, whatever the interpreter says."""
 START_SECONDS_MAX: Final = 10.0
 """The same while we have not heard of the interpreter: packages run code when it starts."""
+IMPOSSIBLE_MEMORY: Final = "the task told that it had {} bytes of memory, which cannot be"
 FRAME_BYTES_MAX: Final = 96 << 20
 """A value and both outputs at their limits, and some more."""
 
@@ -340,7 +342,7 @@ class InterpreterLink:
             self._standing_since = self._standing_since or clock()
         elif kind == WRITTEN:
             attempt, stream, offset = TEXT.unpack_from(payload)
-            if attempt in self.outstanding and stream in (1, 2):
+            if attempt in self.outstanding and stream in (1, 2) and offset <= SIZE_MAX:
                 text = Text(AttemptId(attempt), stream, offset, payload[TEXT.size :])
                 news.written.append(text)
         else:
@@ -382,10 +384,13 @@ class InterpreterLink:
                 raise BrokenInterpreter
             if not opened_at <= started_at <= ended_at <= now:  # see `_believed`
                 started_at = ended_at = now
-            told = error.decode("utf-8", "replace")
+            told = bounded(error.decode("utf-8", "replace"), ERROR_CHARACTERS_MAX) if error else ""
             unreadable = objection_to(value) if value else ""
             if unreadable:
-                failed, value, told = 1, b"", unreadable
+                failed, value, told = 1, b"", bounded(unreadable, ERROR_CHARACTERS_MAX)
+            if peak_memory > MEMORY_MAX:
+                failed, value, told = 1, b"", IMPOSSIBLE_MEMORY.format(peak_memory)
+                peak_memory = 0
             # What has been told already, or never was its to do, is not told.
             if self._let_go(attempt) is not None:
                 yield Finished(

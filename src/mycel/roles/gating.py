@@ -50,7 +50,7 @@ class GatewayNode(IndifferentListener):
         self._names = frozenset(names)
         self._services = tuple(services)
         self._joining = Joining(clock, (ROLE,), gateways, self._heard_of, book)
-        self._signals = Signals(clock, self._summoned)
+        self._signals = Signals(clock, self._summoned, self._accuse)
         self.arrival: Arrival | None = None
         """Of a gateway that joins others'."""
         self._asking: set[Stream] = set()
@@ -80,6 +80,11 @@ class GatewayNode(IndifferentListener):
 
     def _heard_of(self, record: PeerRecord) -> None:
         """Another gateway says so; whoever it is comes by itself, or is found in the DHT."""
+
+    def _accuse(self, peer: PeerId, error: str) -> None:
+        self._note("malformed_frame", peer=peer, error=error)
+        if self._swarm is not None:
+            self._swarm.accuse(peer)
 
     def _summoned(self, peer: PeerId) -> None:
         """A gateway has no links."""
@@ -150,9 +155,9 @@ class GatewayNode(IndifferentListener):
             try:
                 message = codec.decode_control(frame)
             except codec.MalformedFrame as error:
-                self._note("malformed_frame", peer=stream.peer, error=str(error))
+                self._accuse(stream.peer, str(error))
                 stream.close()
-                return
+                continue
             if isinstance(message, Join):
                 self._joined(stream, message.me)
 

@@ -167,8 +167,10 @@ class Joining:
             try:
                 message = codec.decode_control(frame)
             except codec.MalformedFrame:
+                if self._swarm is not None:
+                    self._swarm.accuse(stream.peer)
                 stream.close()
-                return
+                continue
             if isinstance(message, Peers):
                 for record in message.peers[:RECORDS_MAX]:
                     self._heard_of(record)

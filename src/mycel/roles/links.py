@@ -23,6 +23,7 @@ from mycel.core.messages import (
     WorkMessage,
 )
 from mycel.node.clock import Clock
+from mycel.swarm.errors import FrameTooLong
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Stream, Swarm
 from mycel.wire import codec
 
@@ -58,11 +59,16 @@ class Links:
         post: Callable[[Event], None],
         heard_by: Callable[[PeerId], str] | None = None,
         keep: Callable[[PeerId, bool], None] | None = None,
+        accuse: Callable[[PeerId, str], None] | None = None,
     ) -> None:
+        """`accuse` is told of each frame that is no message."""
         self._clock = clock
         self._post = post
         self._heard_by = heard_by
         self._keep = keep
+        self._accuse = accuse
+        self._garbled: set[Stream] = set()
+        """Closed for a frame that was no message; more may come before the peer hears of it."""
         self._links: dict[PeerId, Link] = {}
         self._opening: set[PeerId] = set()
 
@@ -90,7 +96,11 @@ class Links:
             return
         is_control = type(message) in CONTROL_MESSAGES
         stream = link.streams[CONTROL_PROTOCOL if is_control else WORK_PROTOCOL]
-        stream.write(codec.encode(message))
+        try:
+            stream.write(codec.encode(message))
+        except (FrameTooLong, UnicodeEncodeError) as error:
+            # Never the end of a process: both sides start afresh, as after any broken link.
+            self.hang_up(peer, f"a {type(message).__name__} cannot be sent: {error}")
 
     def hang_up(self, peer: PeerId, cause: str) -> None:
         link = self._links.pop(peer, None)
@@ -134,6 +144,7 @@ class Links:
         self.hang_up(peer, error)
 
     def stream_closed(self, stream: Stream, error: str) -> None:
+        self._garbled.discard(stream)
         link = self._links.get(stream.peer)
         if link is not None and link.streams.get(stream.protocol) is stream:
             self.hang_up(stream.peer, error or "the peer closed it")
@@ -141,6 +152,8 @@ class Links:
     def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
         link = self._links.get(stream.peer)
         if link is None or link.streams.get(stream.protocol) is not stream:
+            if stream in self._garbled:
+                self._count_garbage(stream, frames)
             return
         if not link.is_up:
             link.early.append((stream, frames, arrived_at))
@@ -148,11 +161,23 @@ class Links:
                 self.hang_up(stream.peer, "it spoke before the link stood")
             return
         decode = _DECODE[stream.protocol]
+        place = 0
         try:
-            for frame in frames:
+            for place, frame in enumerate(frames):  # noqa: B007 - the last one is looked at again
                 self._post(Received(stream.peer, decode(frame), arrived_at))
         except codec.MalformedFrame as error:
+            self._garbled.add(stream)
             self.hang_up(stream.peer, str(error))
+            self._count_garbage(stream, frames[place:])
+
+    def _count_garbage(self, stream: Stream, frames: list[bytes]) -> None:
+        """Each counts, however they come: one by one, or all at once."""
+        for frame in frames:
+            try:
+                _DECODE[stream.protocol](frame)
+            except codec.MalformedFrame as error:
+                if self._accuse is not None:
+                    self._accuse(stream.peer, str(error))
 
     def heartbeat(self, stream: Stream, peer_clock: float, arrived_at: float) -> None:
         if self.is_up(stream.peer):

@@ -59,8 +59,8 @@ class Member(IndifferentListener):
         self._note = note
         self._post = post
         self._partner = next(PARTNERS[role] for role in roles)
-        self._links = Links(clock, post, self.heard_by, self._keep_peer)
-        self._signals = Signals(clock, self.summoned)
+        self._links = Links(clock, post, self.heard_by, self._keep_peer, self._accuse)
+        self._signals = Signals(clock, self.summoned, self._accuse)
         self._revoking = revoking
         self._joining = Joining(clock, roles, gateways, self.peer_found, book, reserves=reserves)
         self.arrival: Arrival | None = None
@@ -118,6 +118,12 @@ class Member(IndifferentListener):
         """A peer with a link is used: it is not hung up because there are too many."""
         if self._swarm is not None:
             self._swarm.keep(peer, kept)
+
+    def _accuse(self, peer: PeerId, error: str) -> None:
+        """A frame of that peer was no message; ten of them, and it is cut off."""
+        self._note("malformed_frame", peer=peer, error=error)
+        if self._swarm is not None:
+            self._swarm.accuse(peer)
 
     def heard_by(self, peer: PeerId) -> str:
         """How this node came to know that peer."""

@@ -165,7 +165,7 @@ class Revoking:
             stream.close()
             return
         for frame in frames:
-            if not self._read(frame, stream.peer):
+            if not self._read(frame, stream.peer, stream.peer):
                 stream.close()
                 return
 
@@ -175,11 +175,14 @@ class Revoking:
     def gossip(self, source: str, data: bytes) -> None:
         self._read(data, source)
 
-    def _read(self, data: bytes, source: str) -> bool:
+    def _read(self, data: bytes, source: str, peer: PeerId | None = None) -> bool:
+        """With `peer`, it came from there as a frame."""
         try:
             records = _decode(data)
         except msgspec.DecodeError as error:
             self._note("malformed_revocations", source=source, error=str(error))
+            if self._swarm is not None and peer is not None:
+                self._swarm.accuse(peer)
             return False
         unknown = [one for one in records[:RECORDS_PER_FRAME] if one[:ID_BYTES] not in self.revoked]
         if not unknown or self._swarm is None:

@@ -43,8 +43,15 @@ class _Series:
 class Signals:
     """Both ends. Owns every stream of the signal protocol."""
 
-    def __init__(self, clock: Clock, summoned: Callable[[PeerId], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        summoned: Callable[[PeerId], None],
+        accuse: Callable[[PeerId, str], None],
+    ) -> None:
+        """`accuse` is told of each frame that is no message."""
         self._clock = clock
+        self._accuse = accuse
         self._summoned = summoned
         self._summoning: set[PeerId] = set()
         self._pinging: dict[PeerId, list[_Series]] = {}
@@ -119,9 +126,10 @@ class Signals:
         for frame in frames:
             try:
                 message = codec.decode_signal(frame)
-            except codec.MalformedFrame:
+            except codec.MalformedFrame as error:
+                self._accuse(stream.peer, str(error))
                 stream.close()
-                return
+                continue
             if isinstance(message, Ping):
                 stream.write(codec.encode(Pong(message.number)))
             elif isinstance(message, Summons):

@@ -158,6 +158,7 @@ def _node(program: Program, machine: WorkerMachine, spool: Spool) -> WorkerNode:
         ),
         note=program.note,
         failed=program.fail,
+        alarm=program.log.error,
         book=PeerBook(program.folder.path / "peers.json"),
         reserves=reserves(configuration),
         revoking=program.revoking,

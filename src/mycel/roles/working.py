@@ -71,6 +71,7 @@ FORGET_AFTER_FAILURES: Final = 200
 class SpoolFile(Protocol):
     def raise_boot(self) -> int: ...
     def load(self) -> list[tuple[str, int, bytes]]: ...
+    def set_aside(self, scheduler: str, attempt: int) -> str: ...
     def keep(self, records: list[tuple[str, int, bytes]]) -> list[tuple[str, int, bytes]]: ...
     def drop(self, scheduler: str, attempts: list[int]) -> None: ...
 
@@ -103,6 +104,7 @@ class WorkerNode(Member):
         publishing: Publishing,
         note: NoteLine,
         failed: Callable[[BaseException], None],
+        alarm: NoteLine | None = None,
         book: PeerBook | None = None,
         reserves: bool = False,
         revoking: Revoking | None = None,
@@ -129,6 +131,7 @@ class WorkerNode(Member):
             clock, (ROLE,), gateways, note, self.runtime, revoking, book, reserves=reserves
         )
         self._spool = spool
+        self._alarm = alarm or note
         self._topic = schedulers_topic(swarm_name)
         self._ways = ways
         self._publishing = publishing
@@ -142,8 +145,15 @@ class WorkerNode(Member):
         self._drivers = {driver.name: driver for driver in drivers}
         self.runtime.post(Reachable(tuple(swarm.addresses)))
         outcomes: dict[PeerId, list[Outcome]] = {}
-        for scheduler, _, payload in self._spool.load():
-            outcomes.setdefault(PeerId(scheduler), []).append(codec.decode_outcome(payload))
+        for scheduler, attempt, payload in self._spool.load():
+            try:
+                outcome = codec.decode_outcome(payload)
+            except codec.MalformedFrame as error:
+                kept_at = self._spool.set_aside(scheduler, attempt)
+                told = {"scheduler": scheduler, "attempt": attempt, "kept_at": kept_at}
+                self._alarm("spool_row_set_aside", error=str(error), **told)
+                continue
+            outcomes.setdefault(PeerId(scheduler), []).append(outcome)
         boot = self._spool.raise_boot()
         self.runtime.post(SpoolLoaded(boot, outcomes))
         if self._ways.gossip:
@@ -199,7 +209,7 @@ class WorkerNode(Member):
         try:
             announcement = codec.decode_announcement(data)
         except codec.MalformedFrame as error:
-            self._note("malformed_gossip", topic=topic, error=str(error))
+            self._accuse(source, str(error))
             return
         if announcement.me.peer == source:  # who speaks for another is not heard
             self.peer_found(announcement.me, "gossip")

@@ -62,7 +62,7 @@ class LiveLogs:
     def _find(self) -> None:
         for path in sorted(self._folder.glob("*/*"), key=lambda one: one.stat().st_mtime):
             index, _, number = path.name.partition(".")
-            if not (index.isdigit() and number.isdigit()):
+            if not (path.name.isascii() and index.isdigit() and number.isdigit()):
                 continue
             kept = self._kept.setdefault((path.parent.name, int(index)), _Kept())
             kept.bytes_by_attempt[int(number)] = path.stat().st_size

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from .database import Format, open_database
-from .errors import JournalBroken, translated
+from .errors import JournalBroken, concerns_entry_alone, translated
 
 SPOOL_BYTES_MAX: Final = 256 << 20
 
@@ -72,7 +72,13 @@ class Spool:
                 if grown > self._bytes_max:
                     refused.append(record)
                     continue
-                connection.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", record)
+                try:
+                    connection.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", record)
+                except Exception as error:
+                    if not concerns_entry_alone(error):
+                        raise
+                    refused.append(record)
+                    continue
                 size = grown
             self._bytes = size
         return refused
@@ -89,10 +95,25 @@ class Spool:
             self._bytes = size
 
     def load(self) -> list[Record]:
-        """All that is kept, by scheduler and attempt."""
-        query = "SELECT scheduler, attempt, payload FROM results ORDER BY scheduler, attempt"
+        """All that is kept, by scheduler and attempt, whether it can be read or not."""
+        query = """SELECT CAST(scheduler AS BLOB), attempt, CAST(payload AS BLOB) FROM results
+            ORDER BY scheduler, attempt"""
         with self._transaction() as connection:
-            return connection.execute(query).fetchall()
+            rows = connection.execute(query).fetchall()
+        return [(scheduler.decode(errors="replace"), *rest) for scheduler, *rest in rows]
+
+    def set_aside(self, scheduler: str, attempt: int) -> str:
+        """Takes a record that nobody can read out of the way of the others; the file that it is
+        in from now on."""
+        query = "DELETE FROM results WHERE scheduler = ? AND attempt = ? RETURNING payload"
+        folder = self._path.with_name(f"{self._path.name}.unreadable")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        place = folder / f"{''.join(filter(str.isalnum, scheduler))}.{attempt}"
+        with self._transaction() as connection:
+            for (payload,) in connection.execute(query, (scheduler, attempt)).fetchall():
+                place.write_bytes(payload if isinstance(payload, bytes) else str(payload).encode())
+                self._bytes -= len(payload)
+        return str(place)
 
     def close(self) -> None:
         with self._lock:
@@ -124,6 +145,7 @@ class MemorySpool:
         self._bytes_max = bytes_max
         self._boot = 0
         self._records: dict[tuple[str, int], bytes] = {}
+        self.unreadable: dict[tuple[str, int], bytes] = {}
         self._bytes = 0
 
     def raise_boot(self) -> int:
@@ -148,6 +170,11 @@ class MemorySpool:
 
     def load(self) -> list[Record]:
         return [(*key, self._records[key]) for key in sorted(self._records)]
+
+    def set_aside(self, scheduler: str, attempt: int) -> str:
+        self.unreadable[scheduler, attempt] = self._records[scheduler, attempt]
+        self.drop(scheduler, [attempt])
+        return "memory"
 
     def close(self) -> None:
         """Nothing to do: it stays readable for the next boot."""

@@ -133,7 +133,7 @@ _PRUNE_STEPS: Final = (
         SELECT job, task_index, attempt FROM ended_attempts WHERE job = ? LIMIT ?)""",
 )
 
-IMPOSSIBLE: Final = f"attempt >= ((SELECT boot FROM meta) + 1 << {COUNTER_BITS})"
+IMPOSSIBLE: Final = f"attempt >= ((SELECT boot FROM meta) + 1 << {COUNTER_BITS})"  # noqa: S608
 """Of an attempt that no boot of this journal can have given: somebody has made it up."""
 _FORGET_IMPOSSIBLE: Final = f"""
 DELETE FROM ended_attempts WHERE job = ? AND task_index = ? AND {IMPOSSIBLE}

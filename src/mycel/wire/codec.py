@@ -76,4 +76,7 @@ def encode_outcome(outcome: Outcome) -> bytes:
 
 
 def decode_outcome(data: bytes) -> Outcome:
-    return _outcome.decode(data)
+    try:
+        return _outcome.decode(data)
+    except _UNREADABLE as error:
+        raise MalformedFrame(f"not an outcome: {error}") from error

@@ -85,6 +85,51 @@ def forked():
 def hog():
     sum(range(10**12))
 not_callable = {}
+class Rude(Exception):
+    def __str__(self): raise SystemExit(self.args[0])
+    __repr__ = __str__
+class Twisted(int):
+    def __and__(self, other): return "no number"
+    def __index__(self): raise KeyError
+    def __repr__(self): raise KeyboardInterrupt
+class Odd(type):
+    __name__ = property(lambda cls: 1 / 0)
+def extreme(which):
+    huge = "x" * 20_000_000
+    if which == "exit with a long text": sys.exit(huge)
+    if which == "exit with half a pair": sys.exit("\\ud800\\0" * 50_000)
+    if which == "exit with a rude object": sys.exit(Rude(3))
+    if which == "exit with a twisted number": sys.exit(Twisted(3))
+    if which == "exit with a large number": sys.exit(1 << 200_000)
+    if which == "a long message": raise ValueError(huge)
+    if which == "half a pair": raise ValueError("\\udfff\\0" * 50_000)
+    if which == "a rude error": raise Rude(3)
+    if which == "a long name": raise type(huge, (Exception,), {})
+    if which == "an odd class": raise Odd("Nameless", (Exception,), {})("odd")
+    if which == "a long chain":
+        error = ValueError("first")
+        for number in range(3000):
+            later = ValueError("x" * 1000)
+            later.__cause__, error = error, later
+        raise error
+    if which == "many errors": raise ExceptionGroup("x" * 10_000, [ValueError("y" * 1000)] * 5000)
+    if which == "no end of calls":
+        def call(): call()
+        call()
+    if which == "a long output": print(huge); raise ValueError("after it")
+def claim_memory(size):
+    import __main__
+    __main__.peak_memory = lambda: int(size)
+    time.sleep(0.1)
+    return 1
+def write_at(offset):
+    # has the interpreter tell of output at that place, in a stream of that number
+    import gc, struct
+    [one] = [one for one in gc.get_objects() if type(one).__name__ == "Interpreter"]
+    for stream in (0, 1, 2, 3, 255):
+        one._results.send(6, struct.pack("<QBQ", one._running, stream, int(offset)) + b"text")
+    time.sleep(0.1)
+    return 1
 """
 
 

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from mycel.core.effects import Emptied, KillRuns
 from mycel.core.events import Reopen, Shut
 from mycel.core.identifiers import AttemptId, PeerId
 from mycel.core.messages import Close, Closed
+from mycel.core.quantities import bounded
 from mycel.core.states import GrantStep
 
 from .grants import Grants
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 TIMER: Final = "hand_back"
 STOP: Final = "stop"
 DRAIN: Final = "drain"
+SHUT_CHARACTERS_MAX: Final = 2000
+"""It becomes part of what is said of tasks and leases."""
 
 
 class Closing:
@@ -50,6 +55,7 @@ class Closing:
 
     def shut(self, event: Shut, now: float) -> None:
         machine = self._machine
+        event = msgspec.structs.replace(event, reason=bounded(event.reason, SHUT_CHARACTERS_MAX))
         was_open = not self._causes
         self._causes[event.cause] = event.reason
         if event.hand_back_after_seconds is not None:

@@ -12,6 +12,7 @@ from mycel.core.identifiers import LaneId, LeaseId, PeerId, fenced
 from mycel.core.matching import obstacle, slots_that_fit
 from mycel.core.messages import Offer, Request, Wanted, load_change
 from mycel.core.pricing import cost, hourly_rate, share_taken
+from mycel.core.quantities import REASON_CHARACTERS_MAX, bounded
 from mycel.core.resources import SLOTS_MAX
 from mycel.core.rights import Rights
 from mycel.core.work import reserved
@@ -129,7 +130,8 @@ class Granting:
         self, peer: PeerId, request: Request, reason: str, eta_seconds: float = 0.0
     ) -> None:
         floor = self._machine.tariff.floor
-        self._machine.send(peer, Offer(request.request, False, reason, eta_seconds, floor))
+        told = bounded(reason, REASON_CHARACTERS_MAX)  # it may name what the request named
+        self._machine.send(peer, Offer(request.request, False, told, eta_seconds, floor))
 
     def _capacity(self, request: Request) -> int:
         machine = self._machine

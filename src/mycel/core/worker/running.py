@@ -9,7 +9,7 @@ from mycel.core import events, messages
 from mycel.core.effects import KillRuns, RunAttempts, WithdrawRuns
 from mycel.core.identifiers import AttemptId, LaneId, LeaseId, PeerId, task_id
 from mycel.core.messages import Outcome, Text, Window
-from mycel.core.outputs import fitting
+from mycel.core.outputs import fitting, is_credible, made_credible
 from mycel.core.work import Finished, Run
 
 from .grants import Grants
@@ -237,6 +237,8 @@ class Running:
         self._after(grants.values())
 
     def _outcome(self, held: Held, bare: Finished) -> Outcome:
+        if not is_credible(bare):
+            bare = made_credible(bare)
         stdout, stderr = fitting(bare.stdout, bare.stderr)
         return Outcome(
             held.id,
