@@ -60,7 +60,8 @@ class Spool:
         return boot
 
     def keep(self, records: Sequence[Record]) -> list[Record]:
-        """Durably keeps the records, and returns those for which there is no room.
+        """Durably keeps the records, and returns those for which there is no room, or which no
+        row can hold.
 
         A record that is already kept is replaced.
         """
@@ -68,18 +69,18 @@ class Spool:
         with self._transaction() as connection:
             size = self._bytes
             for record in records:
-                grown = size + len(record[2]) - self._kept_bytes(record)
-                if grown > self._bytes_max:
-                    refused.append(record)
-                    continue
                 try:
+                    grown = size + len(record[2]) - self._kept_bytes(record)
+                    if grown > self._bytes_max:
+                        refused.append(record)
+                        continue
                     connection.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", record)
                 except Exception as error:
                     if not concerns_entry_alone(error):
                         raise
                     refused.append(record)
-                    continue
-                size = grown
+                else:
+                    size = grown
             self._bytes = size
         return refused
 
