@@ -42,7 +42,7 @@ from .typed_values import Maker, Pools
 HONEST: Final = PeerId("honest")
 HOSTILE: Final = PeerId("hostile")
 OURS: Final = (("honest", "yes"),)
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 20.0
 PROBE_SECONDS: Final = 300.0
 HUGE_TASKS: Final = 4
 KNOWN_MAX: Final = 40
@@ -124,8 +124,8 @@ class SchedulerTarget:
         self._post(events.Received(peer, register, now))
 
     def restart(self) -> None:
-        self._clock.is_alive = False
         self._settle()
+        self._clock.is_alive = False
         self._checkpoints.close()
         if self._in_memory:
             self._memory = self._memory.crash()
@@ -180,8 +180,9 @@ class SchedulerTarget:
         answer: Any
         if isinstance(message, messages.Request):
             lease = LeaseId((1 << 40) + int(message.request))
+            is_ours = message.shape.requirements.labels == OURS  # the rest is for the other one
             answer = messages.Offer(
-                message.request, True, lease=lease, slots=1, window=2, clock=now
+                message.request, is_ours, lease=lease, slots=1, window=2, clock=now
             )
         elif isinstance(message, messages.Assign):
             outcomes = [
