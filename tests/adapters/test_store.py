@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from mycel.core.authenticators import SECRET_BYTES
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId, fenced
 from mycel.core.journal import (
     Entry,
@@ -71,6 +72,14 @@ class TestCommits:
         harness.reopen()
         assert harness.store.raise_boot() == 2
         assert harness.store.raise_boot() == 3
+
+    def test_the_secret_is_made_once_and_does_not_show_itself(self, harness: Harness) -> None:
+        secret = harness.store.secret()
+        assert len(secret) == SECRET_BYTES
+        assert len(set(secret)) > 8, "it is no constant"
+        assert repr(secret) == str(secret) == f"{secret}" == "<secret>"
+        harness.reopen()
+        assert harness.store.secret() == secret
 
     def test_dones_come_in_the_order_of_the_calls(self, harness: Harness) -> None:
         order: list[int] = []

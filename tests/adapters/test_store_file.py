@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mycel.core.authenticators import SECRET_BYTES
 from mycel.core.identifiers import AttemptId, JobNumber
 from mycel.core.journal import Entry, JobsPruned, PartKept
 from mycel.store.database import WAL_BYTES
@@ -280,12 +281,15 @@ class TestOpening:
             ALTER TABLE ended_attempts DROP COLUMN cause;
             ALTER TABLE blocks DROP COLUMN group_number;
             ALTER TABLE blocks DROP COLUMN digest; ALTER TABLE jobs DROP COLUMN stages;
+            ALTER TABLE meta DROP COLUMN secret;
             PRAGMA user_version = 1"""
         )
         connection.close()
         store = SqliteStore(path, lambda call: None)
         after = store.restore()
+        secret = store.secret()
         store.close()
+        assert len(secret) == SECRET_BYTES, "one from before the secret gets one"
         assert len(after.jobs) == len(before.jobs) > 0
         assert [one.appended.first for one in after.blocks] == [0]
         assert {one.appended.group for one in after.blocks} == {0}

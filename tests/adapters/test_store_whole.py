@@ -158,10 +158,12 @@ def test_an_export_taken_in_is_the_same_journal(tmp_path: Path, journal: Path) -
     assert exported(copy) == lines
     both = [SqliteHarness(journal), SqliteHarness(copy)]
     restored = [harness.store.restore() for harness in both]
+    secrets = [harness.store.secret() for harness in both]
     values = [harness.store.value(job_id(1), 1, offset=0, length=len(LONG) + 1) for harness in both]
     for harness in both:
         harness.close()
     assert restored[0] == restored[1]
+    assert secrets[0] == secrets[1], "workers' results are taken by the copy, too"
     assert values == [LONG, LONG]
 
 

@@ -14,12 +14,14 @@ from mycel.core.identifiers import JobId, LeaseId, PeerId, RequestId, ulid
 from mycel.core.invariants import check_scheduler
 from mycel.core.jobs import Specification
 from mycel.core.journal import Restored
-from mycel.core.messages import Offer, Register, Request
+from mycel.core.messages import WIRE_VERSION, Offer, Register, Request
 from mycel.core.resources import Capabilities, Ledger, Requirements
 from mycel.core.scheduler import Scheduler
 from mycel.core.settings import SchedulerSettings
 from mycel.core.views import WorkerView
 from mycel.core.work import Work
+
+from .keys import SECRET, keyed
 
 SMALL = Capabilities(cpu_cores=2.0, memory=2 << 30, drivers=("process",))
 LARGE = Capabilities(cpu_cores=2.0, memory=64 << 30, drivers=("process",))
@@ -31,12 +33,15 @@ class Stage:
 
     def __init__(self, settings: SchedulerSettings | None = None) -> None:
         self.machine = Scheduler(
-            settings or SchedulerSettings(), digest=lambda value: b"", random=lambda: 0.5
+            settings or SchedulerSettings(),
+            digest=lambda value: b"",
+            keyed=keyed,
+            random=lambda: 0.5,
         )
         self.now = 0.0
         self._numbers = iter(range(1, 10**9))
         self.tell(events.WallClock(UNIX))
-        self.tell(events.Restart(1, Restored([], [], [], [], [], 0, 0, 0, 0)))
+        self.tell(events.Restart(1, Restored([], [], [], [], [], 0, 0, 0, 0), SECRET))
 
     def tell(self, event: events.Event) -> list[Effect]:
         effects = self.machine.handle(event, self.now)
@@ -80,7 +85,9 @@ class Stage:
         return Sighting(**(fields | changes))
 
     def register(self, name: str, has: Capabilities = SMALL, boot: int = 1) -> list[Effect]:
-        message = Register(1, boot, self.now, name, has, Ledger(has).free, (), [], [], [])
+        message = Register(
+            WIRE_VERSION, boot, self.now, name, has, Ledger(has).free, (), [], [], []
+        )
         return self.tell(events.Received(PeerId(name), message, self.now))
 
     def grant(self, request: Request, worker: str) -> list[Effect]:
@@ -342,7 +349,7 @@ def test_ten_thousand_workers_come_and_few_stay_linked() -> None:
     for number in range(10_000):
         has = LARGE if number % 1000 == 0 else SMALL
         free = Ledger(has).free
-        message = Register(1, 1, 0.0, f"worker-{number}", has, free, (), [], [], [])
+        message = Register(WIRE_VERSION, 1, 0.0, f"worker-{number}", has, free, (), [], [], [])
         event = events.Received(PeerId(f"worker-{number}"), message, 0.0)
         parted += len(kinds(machine.handle(event, 0.0), Part))
     assert len(machine.state.linked) == len(machine.state.workers) == 100
@@ -361,7 +368,7 @@ def test_a_worker_of_another_version_is_told_why_and_to_come_back_later() -> Non
     message = Register(0, 1, 0.0, "old", SMALL, Ledger(SMALL).free, (), [], [], [])
     effects = stage.tell(events.Received(PeerId("old"), message, 0.0))
     [part] = [effect for effect in effects if isinstance(effect, Part)]
-    assert part.reason == "it speaks version 0, this scheduler 1"
+    assert part.reason == f"it speaks version 0, this scheduler {WIRE_VERSION}"
     assert part.come_back_seconds >= 60
     assert stage.states == {}
     assert stage.machine.figures().workers_refused == 1

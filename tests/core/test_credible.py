@@ -9,11 +9,12 @@ import pytest
 from mycel.core import messages
 from mycel.core.effects import Effect, Send
 from mycel.core.events import Received
-from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId
+from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId, fenced
 from mycel.core.journal import AttemptEnded, TaskEnded
 from mycel.core.resources import Ledger
 from mycel.core.stages import Stage
-from tests.core.test_staging import MACHINE, WORKER, Bench
+from tests.core.keys import proof
+from tests.core.test_staging import JOB, MACHINE, WORKER, Bench
 
 
 def told(**outcome: Any) -> Bench:
@@ -76,8 +77,16 @@ def test_a_result_that_waited_for_the_scheduler_did_not_run_so_long() -> None:
     bench = Bench()
     bench.submit((Stage("a"),), 1)
     [job] = bench.machine.state.jobs
+    attempt = AttemptId(fenced(1, 1))
     kept = messages.Outcome(
-        AttemptId(1 << 60), job, 0, "succeeded", b"1", started_at=100.0, ended_at=102.0
+        attempt,
+        job,
+        0,
+        "succeeded",
+        b"1",
+        started_at=100.0,
+        ended_at=102.0,
+        authenticator=proof(attempt, job, JOB, 0, WORKER),
     )
     register = messages.Register(
         messages.WIRE_VERSION, 1, 700.0, "", MACHINE, Ledger(MACHINE).free, (), [], [], [kept]
@@ -89,7 +98,8 @@ def test_a_result_that_waited_for_the_scheduler_did_not_run_so_long() -> None:
 
 def reports(bench: Bench, peer: PeerId, attempt: int, job: JobNumber, index: int) -> list[Effect]:
     """A worker that comes says that it has this attempt."""
-    held = messages.HeldAttempt(AttemptId(attempt), job, index, LeaseId(9), 1, None)
+    shown = proof(attempt, job, JOB, index, peer)
+    held = messages.HeldAttempt(AttemptId(attempt), job, index, LeaseId(9), 1, None, shown)
     register = messages.Register(
         messages.WIRE_VERSION, 1, 0.0, "", MACHINE, Ledger(MACHINE).free, (), [], [held], []
     )
@@ -106,7 +116,8 @@ def test_nobody_has_a_task_of_a_stage_that_has_not_started() -> None:
     bench = Bench()
     bench.submit((Stage("a"), Stage("b", needs=(0,))), 1, 1)
     [job] = bench.machine.state.jobs
-    assert killed(reports(bench, WORKER, 1 << 60, job, 1)) == [1 << 60]
+    attempt = fenced(1, 1)
+    assert killed(reports(bench, WORKER, attempt, job, 1)) == [attempt]
     assert [stage.state for stage in bench.job().stages] == ["running", "waiting"]
 
 

@@ -16,6 +16,8 @@ from mycel.core.views import JobView
 from mycel.core.work import Work
 from mycel.store.memory_book import MemoryBook
 
+from .keys import SECRET, keyed
+
 EPOCH = 1_000_000.0
 JOB = ulid(1, bytes(10))
 
@@ -25,10 +27,10 @@ class Stage:
 
     def __init__(self) -> None:
         self.machine = Scheduler(
-            SchedulerSettings(), digest=lambda value: value, random=lambda: 0.5
+            SchedulerSettings(), digest=lambda value: value, keyed=keyed, random=lambda: 0.5
         )
         self.effects: list[Effect] = []
-        self.tell(Restart(1, MemoryBook().restored()), 0.0)
+        self.tell(Restart(1, MemoryBook().restored(), SECRET), 0.0)
         self.tell(WallClock(EPOCH), 0.0)
 
     def tell(self, event: Event, now: float) -> None:

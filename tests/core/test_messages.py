@@ -13,6 +13,7 @@ from mycel.core.jobs import Specification
 from mycel.core.journal import BlockAppended, Restored
 from mycel.core.messages import (
     MESSAGE_BYTES,
+    WIRE_VERSION,
     Assign,
     Fetch,
     Outcome,
@@ -26,6 +27,8 @@ from mycel.core.scheduler import Scheduler
 from mycel.core.settings import SchedulerSettings, WorkerSettings
 from mycel.core.work import Work
 from mycel.core.worker import WorkerMachine
+
+from .keys import SECRET, keyed
 
 MEGABYTE = 1 << 20
 SCHEDULER = PeerId("scheduler")
@@ -51,11 +54,13 @@ def sent(effects: list[Effect]) -> list[object]:
 
 
 def scheduler_with_worker() -> Scheduler:
-    scheduler = Scheduler(SchedulerSettings(), digest=lambda value: b"", random=lambda: 0.5)
+    scheduler = Scheduler(
+        SchedulerSettings(), digest=lambda value: b"", keyed=keyed, random=lambda: 0.5
+    )
     empty = Restored([], [], [], [], [], 0, 0, 0, 0)
-    scheduler.handle(events.Restart(1, empty), 0.0)
+    scheduler.handle(events.Restart(1, empty, SECRET), 0.0)
     free = Ledger(MACHINE).free
-    register = Register(1, 1, 0.0, "worker", MACHINE, free, (), [], [], [])
+    register = Register(WIRE_VERSION, 1, 0.0, "worker", MACHINE, free, (), [], [], [])
     scheduler.handle(events.Received(WORKER, register, 0.0), 0.0)
     return scheduler
 

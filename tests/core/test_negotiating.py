@@ -46,6 +46,8 @@ from mycel.core.settings import SchedulerSettings
 from mycel.core.views import Explanation, TaskView
 from mycel.core.work import Work
 
+from .keys import SECRET, keyed
+
 GB = 10**9
 JOB = JobId("0" * 26)
 SMALL = Capabilities(cpu_cores=2.0, memory=8 * GB, drivers=("process",))
@@ -55,11 +57,11 @@ class Story:
     def __init__(self, **selection: object) -> None:
         chosen = SelectionSettings(**selection)  # type: ignore[arg-type]
         self.machine = Scheduler(
-            SchedulerSettings(selection=chosen), digest=bytes, random=lambda: 0.0
+            SchedulerSettings(selection=chosen), digest=bytes, keyed=keyed, random=lambda: 0.0
         )
         self.now = 0.0
         self.leases = 0
-        self.tell(Restart(1, Restored([], [], [], [], [], 0, 0, 0, 0)))
+        self.tell(Restart(1, Restored([], [], [], [], [], 0, 0, 0, 0), SECRET))
 
     def tell(self, event: Event) -> list[Effect]:
         effects = self.machine.handle(event, self.now)

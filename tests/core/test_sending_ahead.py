@@ -12,6 +12,7 @@ from mycel.core.identifiers import LeaseId, PeerId, RequestId, ulid
 from mycel.core.jobs import Specification
 from mycel.core.journal import Restored
 from mycel.core.messages import (
+    WIRE_VERSION,
     Assign,
     ControlMessage,
     HeldAttempt,
@@ -30,6 +31,8 @@ from mycel.core.scheduler import Scheduler
 from mycel.core.settings import SchedulerSettings
 from mycel.core.work import Work
 
+from .keys import SECRET, keyed
+
 WORKER = PeerId("worker")
 Kind = TypeVar("Kind", bound=Message)
 LEASE = LeaseId(7)
@@ -40,15 +43,17 @@ WORK = Specification(Work("process"), Requirements(cpu_cores=1.0))
 class Story:
     def __init__(self, boot: int = 1) -> None:
         self.scheduler = Scheduler(
-            SchedulerSettings(), digest=lambda value: b"", random=lambda: 0.5
+            SchedulerSettings(), digest=lambda value: b"", keyed=keyed, random=lambda: 0.5
         )
         empty = Restored([], [], [], [], [], 0, 0, 0, 0)
-        self.scheduler.handle(Restart(boot, empty), 0.0)
+        self.scheduler.handle(Restart(boot, empty, SECRET), 0.0)
         self.jobs = 0
 
     def register(self, held: list[HeldAttempt], outcomes: list[Outcome]) -> list[Effect]:
         free = Ledger(MACHINE).free
-        return self.say(Register(1, 1, 0.0, "worker", MACHINE, free, (), [], held, outcomes))
+        return self.say(
+            Register(WIRE_VERSION, 1, 0.0, "worker", MACHINE, free, (), [], held, outcomes)
+        )
 
     def say(self, message: WorkMessage | ControlMessage) -> list[Effect]:
         return self.scheduler.handle(Received(WORKER, message, 0.0), 0.0)

@@ -24,6 +24,8 @@ from mycel.core.views import JobView, SubmittedView
 from mycel.core.work import Work
 from mycel.store.memory_book import MemoryBook
 
+from .keys import SECRET, keyed
+
 JOB = ulid(1, bytes(10))
 WORKER = PeerId("worker")
 MACHINE = Capabilities(cpu_cores=1.0, memory=1 << 30, drivers=("python",))
@@ -34,9 +36,11 @@ class Bench:
     """A scheduler, all that it wanted done, and one worker if it is asked for."""
 
     def __init__(self) -> None:
-        self.machine = Scheduler(SchedulerSettings(), digest=lambda value: b"", random=lambda: 0.5)
+        self.machine = Scheduler(
+            SchedulerSettings(), digest=lambda value: b"", keyed=keyed, random=lambda: 0.5
+        )
         self.effects: list[Effect] = []
-        self.tell(Restart(1, MemoryBook().restored()), 0.0)
+        self.tell(Restart(2, MemoryBook().restored(), SECRET), 0.0)
         self.tell(WallClock(1000.0), 0.0)
 
     def tell(self, event: Event, now: float = 1.0) -> list[Effect]:

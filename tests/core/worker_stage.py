@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mycel.core import events, messages
+from mycel.core.authenticators import AUTHENTICATOR_BYTES
 from mycel.core.effects import Effect, RunAttempts, Send
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId, RequestId
 from mycel.core.invariants import check_worker
@@ -58,6 +59,7 @@ class Stage:
             list(range(count)),
             [1] * count,
             [],
+            b"".join(proof_of(first + place) for place in range(count)),
         )
         return self.do(events.Received(PEER, messages.Assign(lease, [bundle]), self.now))
 
@@ -69,6 +71,11 @@ class Stage:
 
     def shut(self, after: float | None = None) -> list[Effect]:
         return self.do(events.Shut("owner", "its owner is here", after))
+
+
+def proof_of(attempt: int) -> bytes:
+    """Stands for the authenticator that the attempt came with."""
+    return attempt.to_bytes(AUTHENTICATOR_BYTES, "big")
 
 
 def request() -> messages.Request:

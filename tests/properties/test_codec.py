@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mycel.core import messages
+from mycel.core.authenticators import AUTHENTICATOR_BYTES
 from mycel.core.messages import ControlMessage, Message, Outcome, WorkMessage
 from mycel.wire import codec
 
@@ -28,9 +29,13 @@ def _bundle(count: int) -> st.SearchStrategy[messages.Bundle]:
         indices=lists(NUMBERS),
         numbers=lists(NUMBERS),
         arguments=st.one_of(st.just([]), lists(st.binary())),
+        authenticators=st.sampled_from([b"", bytes(AUTHENTICATOR_BYTES * count)]),
     )
 
 
+_proof = st.binary(max_size=AUTHENTICATOR_BYTES)
+for _kind in (Outcome, messages.HeldAttempt):
+    st.register_type_strategy(_kind, st.builds(_kind, authenticator=_proof))
 _bundles = st.lists(st.integers(1, 3).flatmap(_bundle), min_size=1, max_size=2)
 st.register_type_strategy(messages.Assign, st.builds(messages.Assign, bundles=_bundles))
 

@@ -7,6 +7,7 @@ from random import Random
 
 import msgspec
 
+from mycel.core.authenticators import Secret
 from mycel.core.effects import (
     JobsAdvanced,
     JobsForgotten,
@@ -32,6 +33,7 @@ from mycel.roles.scheduling import SchedulerNode
 from mycel.store.checkpoints import MemoryCheckpoints
 from mycel.store.memory import MemoryStore
 from mycel.swarm.memory import MemoryNetwork
+from tests.core.keys import keyed
 
 from .history import History
 from .processes import BOTH_WAYS, SWARM, Checked, Process, digest, ignore
@@ -62,6 +64,9 @@ class ProcessJournal:
 
     def raise_boot(self) -> int:
         return self._store.raise_boot()
+
+    def secret(self) -> Secret:
+        return self._store.secret()
 
     def restore(self) -> Restored:
         return self._store.restore()
@@ -122,7 +127,9 @@ class SchedulerProcess(Process):
         )
 
     def boot(self) -> None:
-        self.machine = Scheduler(self.settings, digest=digest, random=self.random.random)
+        self.machine = Scheduler(
+            self.settings, digest=digest, keyed=keyed, random=self.random.random
+        )
         self.node = SchedulerNode(
             Checked(self.machine, check_scheduler, self.history),  # type: ignore[arg-type]
             self.clock,

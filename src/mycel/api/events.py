@@ -52,6 +52,7 @@ KINDS: Final = (
     "worker.heard",
     "worker.away",
     "worker.dead",
+    "worker.forged",
 )
 _HEADERS: Final = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
 _encode: Final = msgspec.json.Encoder().encode

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from .authenticators import Secret
 from .derivation import Derived
 from .identifiers import AttemptId, JobId, LaneId, PeerId, RequestId
 from .jobs import Specification
@@ -152,6 +153,8 @@ class Restart(Event, frozen=True):
 
     boot: int
     restored: Restored
+    secret: Secret
+    """Keys the authenticators of attempts."""
 
 
 class Reconfigure(Event, frozen=True):

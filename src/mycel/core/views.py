@@ -257,6 +257,8 @@ class Figures(msgspec.Struct, frozen=True):
     results_damaged: int = 0
     results_refused: int = 0
     """Of attempts that were not their task's current one."""
+    forgeries_refused: int = 0
+    """Attempts that workers listed or ended, and that they were never given."""
     workers_refused: int = 0
     """Because they speak another version."""
     checks_late: int = 0

@@ -164,6 +164,7 @@ def _machine(configuration: Configuration, algorithms: Mapping[str, Algorithm]) 
     return Scheduler(
         settings_of(configuration),
         digest=lambda value: blake3(value).digest(),
+        keyed=lambda secret, message: blake3(message, key=secret),
         random=random.random,
         stopwatch=time.perf_counter,
         algorithms=algorithms,

@@ -221,7 +221,8 @@ class SchedulerNode(Member):
 
     def start(self, swarm: Swarm) -> None:
         """The boot number is raised before the first message; the journal is read."""
-        self.post(Restart(self._journal.raise_boot(), self._journal.restore()))
+        journal = self._journal
+        self.post(Restart(journal.raise_boot(), journal.restore(), journal.secret()))
         if self._ways.gossip:
             swarm.subscribe(self._topic)
         if self._ways.dht:

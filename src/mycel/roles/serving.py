@@ -286,6 +286,7 @@ class SchedulerBackend:
             leases=figures.leases_held,
             results_damaged=figures.results_damaged,
             results_refused=figures.results_refused,
+            forgeries_refused=figures.forgeries_refused,
             workers_refused=figures.workers_refused,
             checks_late=figures.checks_late,
             log_lines_dropped=self.log_lines_dropped(),

@@ -26,6 +26,7 @@ from typing import Protocol
 
 import msgspec
 
+from mycel.core.authenticators import Secret
 from mycel.core.identifiers import JobId
 from mycel.core.journal import AttemptEnded, Entry, JobOpened, Restored, TaskEnded
 
@@ -84,6 +85,10 @@ class Journal(Protocol):
 
     def raise_boot(self) -> int:
         """Durably raises the boot number and returns it. Blocking; once, at the start."""
+        ...
+
+    def secret(self) -> Secret:
+        """Made once, with the journal, and kept with it. Blocking; once, at the start."""
         ...
 
     def restore(self) -> Restored:

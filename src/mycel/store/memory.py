@@ -7,12 +7,14 @@ returns is what the restarted node finds.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 
+from mycel.core.authenticators import SECRET_BYTES, Secret
 from mycel.core.identifiers import JobId, first_of_boot
 from mycel.core.journal import (
     AttemptEnded,
@@ -90,6 +92,7 @@ class _Durable:
 
     def __init__(self) -> None:
         self.boot = 0
+        self.secret = Secret(os.urandom(SECRET_BYTES))
         self.book = MemoryBook()
         self.committed: list[Committed] = []
 
@@ -204,6 +207,9 @@ class MemoryStore:
     def raise_boot(self) -> int:
         self._durable.boot += 1
         return self._durable.boot
+
+    def secret(self) -> Secret:
+        return self._durable.secret
 
     def restore(self) -> Restored:
         return self._durable.book.restored(first_of_boot(self._durable.boot + 1))

@@ -8,8 +8,8 @@
     workers                  what was measured of each
     pruned_jobs              forgotten jobs of which rows are still to be deleted
     profiles                 what kinds of tasks were seen to use, the latest thousand
-    meta                     one row: boot number, and what pruning took away: the highest
-                             numbers and how many tasks had ended how
+    meta                     one row: boot number, the secret of authenticators, and what pruning
+                             took away: the highest numbers and how many tasks had ended how
 
 A commit writes whole pages, so a table or index less in it is felt: totals are counted when
 they are asked for, and no index stands where a rule can be checked without one. No table has a
@@ -22,7 +22,7 @@ from typing import Final
 
 from .database import Format
 
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 APPLICATION_ID: Final = 0x4D59434A  # "MYCJ"
 
 _GROUPS: Final = """
@@ -73,9 +73,10 @@ CREATE TABLE meta (
     pruned_job INTEGER NOT NULL,
     pruned_succeeded INTEGER NOT NULL,
     pruned_failed INTEGER NOT NULL,
-    pruned_cancelled INTEGER NOT NULL
+    pruned_cancelled INTEGER NOT NULL,
+    secret BLOB NOT NULL DEFAULT x''
 );
-INSERT INTO meta VALUES (1, '', 0, 0, 0, 0, 0, 0);
+INSERT INTO meta VALUES (1, '', 0, 0, 0, 0, 0, 0, x'');
 
 CREATE TABLE jobs (
     number INTEGER PRIMARY KEY,
@@ -187,10 +188,13 @@ ALTER TABLE results ADD COLUMN progress BLOB NOT NULL DEFAULT x'';
 ALTER TABLE ended_attempts ADD COLUMN cost REAL NOT NULL DEFAULT 0
 """
 
+# Empty until the journal is opened: SQLite's own random numbers are not meant for secrets.
+_FROM_6: Final = "ALTER TABLE meta ADD COLUMN secret BLOB NOT NULL DEFAULT x''"
+
 JOURNAL_FORMAT: Final = Format(
     what="a scheduler's journal",
     application_id=APPLICATION_ID,
     version=SCHEMA_VERSION,
     script=f"{_SCRIPT};{_GROUPS};{_WORKERS};{_IN_FILES};{_PROFILES}",
-    migrations=(_FROM_1, _FROM_2, _FROM_3, _PROFILES, _FROM_5),
+    migrations=(_FROM_1, _FROM_2, _FROM_3, _PROFILES, _FROM_5, _FROM_6),
 )

@@ -16,6 +16,7 @@ when the disk is slow, and when it is time to copy the WAL, which takes longer.
 
 from __future__ import annotations
 
+import os
 import queue
 import sqlite3
 import threading
@@ -27,6 +28,7 @@ from typing import Final
 
 import msgspec
 
+from mycel.core.authenticators import SECRET_BYTES, Secret
 from mycel.core.identifiers import JobId
 from mycel.core.journal import AttemptEnded, Entry, EntryRefused, PartKept, Restored
 
@@ -76,6 +78,7 @@ class SqliteStore:
         self._connection = open_database(path, JOURNAL_FORMAT)
         try:
             self._claim_for(swarm)
+            _secret_of(self._connection)  # so that every opened journal has one to export
             preallocate_wal(self._connection)
             values = ValueFiles(path)
             values.remove_orphans(_values_in_files(self._connection))
@@ -104,6 +107,13 @@ class SqliteStore:
             except sqlite3.Error as error:
                 raise translated(error, self._path) from error
         return boot
+
+    def secret(self) -> Secret:
+        with self._using_connection:
+            try:
+                return _secret_of(self._connection)
+            except sqlite3.Error as error:
+                raise translated(error, self._path) from error
 
     def restore(self) -> Restored:
         with self._using_connection:
@@ -342,6 +352,15 @@ class SqliteStore:
             self._undo()
             raise
         self._pace.took(0.0)
+
+
+def _secret_of(connection: sqlite3.Connection) -> Secret:
+    """A journal of an earlier version, or taken in from an export of one, has none yet."""
+    (found,) = connection.execute("SELECT secret FROM meta").fetchone()
+    if len(found) != SECRET_BYTES:
+        found = os.urandom(SECRET_BYTES)
+        connection.execute("UPDATE meta SET secret = ?", (found,))
+    return Secret(found)
 
 
 def _values_in_files(connection: sqlite3.Connection) -> set[Place]:

@@ -47,6 +47,8 @@ class SchedulerFigures(msgspec.Struct, kw_only=True):
     """Whose digest did not fit."""
     results_refused: int = 0
     """Of attempts that were not, or no longer, their task's current one."""
+    forgeries_refused: int = 0
+    """Attempts that workers listed or ended, and that they were never given."""
     workers_refused: int = 0
     """Because they speak another version."""
     checks_late: int = 0

@@ -122,6 +122,11 @@ def _of_ours(figures: SchedulerFigures) -> Iterator[Metric]:
         figures.results_refused,
     )
     yield CounterMetricFamily(
+        f"{prefix}forgeries_refused",
+        "Attempts that workers listed or ended, and that they were never given.",
+        figures.forgeries_refused,
+    )
+    yield CounterMetricFamily(
         f"{prefix}workers_refused",
         "Registrations of workers that speak another version.",
         figures.workers_refused,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from mycel.core.authenticators import AUTHENTICATOR_BYTES, Authenticator
 from mycel.core.identifiers import AttemptId, Boot, JobId, JobNumber, LeaseId
 from mycel.core.quantities import (
     MANY,
@@ -69,6 +70,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     peak_memory: Memory = 0
     """Bytes; 0 if it was not measured."""
     cpu_seconds: Amount = 0.0
+    authenticator: Authenticator = b""
+    """As the assignment brought it: after a restart it alone proves that the attempt was sent."""
 
     @property
     def size(self) -> int:
@@ -85,6 +88,7 @@ class HeldAttempt(msgspec.Struct, frozen=True, array_like=True):
     number: Ordinal
     started_at: Finite | None
     """None while it waits in its lane, as far as the worker knows."""
+    authenticator: Authenticator = b""
 
 
 class HeldLease(msgspec.Struct, frozen=True, array_like=True):
@@ -298,10 +302,16 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True):
     numbers: Annotated[list[Ordinal], MANY]
     arguments: Annotated[list[Data], MANY]
     """JSON, one per attempt; empty if the job has none."""
+    authenticators: bytes = b""
+    """`AUTHENTICATOR_BYTES` for each attempt, one after the other. The worker keeps them for this
+    scheduler, and shows them to nobody else. Without them it loses its results, and no more, when
+    the scheduler restarts."""
 
     @property
     def is_sound(self) -> bool:
         count = len(self.indices)
+        if len(self.authenticators) not in (0, count * AUTHENTICATOR_BYTES):
+            return False
         return 0 < count == len(self.numbers) and len(self.arguments) in (0, count)
 
 

@@ -33,6 +33,7 @@ from mycel.core.states import (
 )
 from mycel.core.work import SERVICE
 
+from .authentication import Authentication
 from .ending import Ending, cost_of
 from .measuring import Measuring, Took
 from .roster import Roster
@@ -66,8 +67,16 @@ def _credible(outcome: Outcome) -> Outcome:
 
 
 class Attempts:
-    def __init__(self, state: State, ending: Ending, measuring: Measuring, roster: Roster) -> None:
+    def __init__(
+        self,
+        state: State,
+        ending: Ending,
+        measuring: Measuring,
+        roster: Roster,
+        authentication: Authentication,
+    ) -> None:
         self._state = state
+        self._authentication = authentication
         self._ending = ending
         self._roster = roster
         self._measuring = measuring
@@ -103,17 +112,27 @@ class Attempts:
     ) -> None:
         """`clock_offset` turns the worker's clock into the scheduler's."""
         acknowledged: list[AttemptId] = []
+        refused: list[Outcome] = []
         took: Took = {}
         for outcome in outcomes:
             attempt = worker.attempts.get(outcome.attempt)
             if attempt is not None and self._is_current(attempt):
                 self._conclude(attempt, outcome, clock_offset, now, took)
             else:
-                self._state.results_refused += 1
+                refused.append(outcome)
             acknowledged.append(outcome.attempt)
+        if refused:
+            self._refuse(worker, refused, now)
         self._measuring.successes(worker, took, now)
         self._roster.moved(worker)
         self._acknowledge_soon(worker, acknowledged, now)
+
+    def _refuse(self, worker: Worker, outcomes: list[Outcome], now: float) -> None:
+        """Nothing comes of them. Some are late, and some were never anybody's."""
+        self._state.results_refused += len(outcomes)
+        forged = self._authentication.forged_of(worker.peer, outcomes, now)
+        if forged and self._authentication.refuse(worker.peer, forged, now):
+            self._authentication.shut_out(worker.peer)
 
     def failed_by_driver(self, worker: Worker, outcomes: Sequence[Outcome]) -> list[ShapeQueue]:
         """The queues of model tasks whose server did not do its part."""

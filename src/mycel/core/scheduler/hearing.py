@@ -77,7 +77,7 @@ class Hearing:
     ) -> None:
         self._over(worker, message.lease, message.reason)
         numbers = range(message.first, message.first + message.count)
-        self._give_back(worker, [AttemptId(number) for number in numbers], now)
+        self._give_back(worker, [one for one in worker.attempts if one in numbers], now)
 
     def _give_back(
         self, worker: Worker, attempts: list[AttemptId], now: float, reason: str = ""

@@ -115,12 +115,13 @@ class Leasing:
     # Answers
 
     def offered(self, worker: Worker, offer: Offer, arrived_at: float, now: float) -> None:
-        asked = self.forget_request(offer.request)
         state = self._state
+        asked = state.asked.get(offer.request)
         if asked is None or asked.worker is not worker:
             if offer.lease is not None:
                 state.send(worker.peer, Release(offer.lease, offer.slots))
             return
+        self.forget_request(offer.request)
         if not offer.yes or offer.lease is None or offer.slots < 1:
             self._ask_later(worker, asked.queue, offer.reason, offer.eta_seconds, now)
             return

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from mycel.core import events, messages
+from mycel.core.authenticators import Keyed
 from mycel.core.effects import Effect
 from mycel.core.events import Event
 from mycel.core.identifiers import AttemptId, JobId, PeerId, RequestId
@@ -30,6 +31,7 @@ from mycel.core.views import Figures
 from mycel.core.work import Shape
 
 from .attempts import Attempts
+from .authentication import Authentication
 from .calling import Calling
 from .checking import Checking
 from .clients import Clients
@@ -56,25 +58,29 @@ from .views import Views
 
 
 class Scheduler:
-    """Pure: no clock, no randomness and no digest of its own; all three come in."""
+    """Pure: no clock, no randomness and no hash of its own; all of them come in."""
 
     def __init__(
         self,
         settings: SchedulerSettings,
         *,
         digest: Callable[[bytes], bytes],
+        keyed: Keyed,
         random: Callable[[], float],
         stopwatch: Callable[[], float] = lambda: 0.0,
         algorithms: Mapping[str, Algorithm] = ALGORITHMS,
         hasher: Callable[[], Hasher] | None = None,
     ) -> None:
-        self.state: Final = State(settings, digest, random, stopwatch, algorithms, hasher)
+        self.state: Final = State(settings, digest, keyed, random, stopwatch, algorithms, hasher)
+        self._authentication = Authentication(self.state)
         self._roster = Roster(self.state)
         self._views = Views(self.state)
         self._measuring = Measuring(self.state)
         ending = Ending(self.state)
-        self._sending = Sending(self.state, self._roster, ending)
-        self._attempts = Attempts(self.state, ending, self._measuring, self._roster)
+        self._sending = Sending(self.state, self._roster, ending, self._authentication)
+        self._attempts = Attempts(
+            self.state, ending, self._measuring, self._roster, self._authentication
+        )
         self._fetches = Fetches(self.state, self._attempts)
         self._deadlines = Deadlines(self.state, self._attempts)
         self._leasing = Leasing(self.state, self._attempts)
@@ -90,6 +96,7 @@ class Scheduler:
             self._measuring,
             self._calling,
             self._roster,
+            self._authentication,
         )
         self._staging = Staging(self.state, self._attempts)
         self._clients = Clients(

@@ -9,13 +9,24 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from mycel.core.effects import Dial, Hangup, Part
-from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId
+from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId, boot_of
 from mycel.core.jobs import task_key
-from mycel.core.messages import WIRE_VERSION, Described, HeldAttempt, Outcome, Register, Welcome
+from mycel.core.messages import (
+    WIRE_VERSION,
+    Described,
+    HeldAttempt,
+    Kill,
+    Outcome,
+    Register,
+    Welcome,
+)
 from mycel.core.states import TASK, LeaseStep, TaskState, TaskStep, WorkerState, WorkerStep
 
 from .attempts import Attempts
+from .authentication import Authentication
 from .calling import Calling
 from .fetching import Fetches
 from .leasing import Leasing
@@ -39,8 +50,10 @@ class Presence:
         measuring: Measuring,
         calling: Calling,
         roster: Roster,
+        authentication: Authentication,
     ) -> None:
         self._state = state
+        self._authentication = authentication
         self._measuring = measuring
         self._attempts = attempts
         self._fetches = fetches
@@ -58,6 +71,16 @@ class Presence:
             state.workers_refused += 1
             state.emit(Part(peer, REFUSED_SECONDS, reason))
             return
+        if self._authentication.is_shut_out(peer, now):
+            self._authentication.shut_out(peer)
+            return
+        forged = self._forged(peer, register, now)
+        if forged:
+            if self._authentication.refuse(peer, forged, now):
+                state.send(peer, Kill(list(forged)))  # next time it has others to show, or none
+                self._authentication.shut_out(peer)
+                return
+            register = _without(register, forged)
         worker = state.workers.get(peer)
         if worker is None:
             worker = state.add_worker(peer, WorkerState.EXPECTED)
@@ -73,7 +96,7 @@ class Presence:
         for asked in list(worker.asked.values()):
             self._leasing.forget_request(asked.request)
         unknown = self._settle_leases(worker, register, arrived_at)
-        kill = self._settle_attempts(worker, register, new_boot, now)
+        kill = [*self._settle_attempts(worker, register, new_boot, now), *forged]
         offset = arrived_at - register.clock
         lease_seconds = state.settings.lease_seconds
         state.send(peer, Welcome(WIRE_VERSION, state.boot, lease_seconds, unknown, kill))
@@ -83,6 +106,14 @@ class Presence:
         self._leasing.news(worker)
         state.tell("worker.joined", now, worker=peer, name=worker.name, boot=worker.boot)
         state.note("worker_registered", peer=peer, name=worker.name, boot=worker.boot)
+
+    def _forged(self, peer: PeerId, register: Register, now: float) -> set[AttemptId]:
+        """What was sent in this boot is known; the rest has to prove that it was sent."""
+        worker = self._state.workers.get(peer)
+        known = () if worker is None else worker.attempts
+        shown: list[HeldAttempt | Outcome] = [*register.attempts, *register.outcomes]
+        unknown = [one for one in shown if one.attempt not in known]
+        return self._authentication.forged_of(peer, unknown, now) if unknown else set()
 
     def _describe(self, worker: Worker, register: Register, now: float) -> None:
         worker.boot = register.boot
@@ -120,7 +151,7 @@ class Presence:
         listed = {held.lease: held for held in register.leases}
         for lease in list(worker.leases.values()):
             held = listed.pop(lease.id, None)
-            if held is None:
+            if held is None or held.slots < 1:
                 self._leasing.over(lease, "its worker does not know it any more")
             else:
                 self._leasing.confirm(lease, held.slots, held.window, arrived_at)
@@ -177,8 +208,12 @@ class Presence:
         lease_id: LeaseId | None,
         now: float,
     ) -> Attempt | None:
-        """Makes a reported attempt the task's current one, if nothing newer is known."""
+        """Makes a reported attempt of an earlier boot the task's current one, if nothing newer is
+        known. Its authenticator was checked; of this boot's attempts those that count are in the
+        tables already."""
         state = self._state
+        if boot_of(attempt_id) >= state.boot:
+            return None
         job = state.jobs.get(job_number)
         block = job.block_of(index) if job is not None else None
         if job is None or block is None or job.is_ended(block, index):
@@ -197,6 +232,8 @@ class Presence:
             taken = state.queue_of(block.group.shape).take_one(block, index)
             assert taken, "a task that is neither out nor ended must wait somewhere"
         lease = worker.leases.get(lease_id) if lease_id is not None else None
+        if lease is not None and lease.queue.shape != block.group.shape:
+            lease = None  # nothing of this kind was ever sent under it
         number = 1 + state.counted(key)
         attempt = Attempt(attempt_id, key, block, index, worker, lease, number)
         attempt.task_state = TASK[TaskState.QUEUED, TaskStep.ADOPT]
@@ -307,3 +344,11 @@ class Presence:
         state.tell("worker.dead", now, worker=worker.peer, name=worker.name, reason=reason)
         self._calling.died(worker)
         state.note("worker_dead", peer=worker.peer, name=worker.name, reason=reason)
+
+
+def _without(register: Register, forged: set[AttemptId]) -> Register:
+    return msgspec.structs.replace(
+        register,
+        attempts=[one for one in register.attempts if one.attempt not in forged],
+        outcomes=[one for one in register.outcomes if one.attempt not in forged],
+    )

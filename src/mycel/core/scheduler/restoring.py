@@ -49,6 +49,7 @@ class Restoring:
         state = self._state
         assert state.boot == 0, "a scheduler starts once"
         state.boot = event.boot
+        state.secret = event.secret
         self._measuring.restore(event.restored.health)
         self._restore_jobs(event.restored)
         for job in state.jobs.values():

@@ -22,6 +22,7 @@ from mycel.core.queue import ShapeQueue
 from mycel.core.states import TASK, LeaseState, TaskState, TaskStep
 from mycel.core.work import work_bytes
 
+from .authentication import Authentication
 from .ending import Ending
 from .roster import Roster
 from .state import State
@@ -32,8 +33,11 @@ ASSIGN_BYTES_MAX: Final = 15 << 20
 
 
 class Sending:
-    def __init__(self, state: State, roster: Roster, ending: Ending) -> None:
+    def __init__(
+        self, state: State, roster: Roster, ending: Ending, authentication: Authentication
+    ) -> None:
         self._state = state
+        self._authentication = authentication
         self._roster = roster
         self._ending = ending
 
@@ -130,13 +134,12 @@ class Sending:
         state, worker = self._state, lease.worker
         first = state.next_attempts(len(tasks))
         attempt_id: int = first
-        bundles: list[Bundle] = []
-        last: Block | None = None
+        bundles: list[_Bundling] = []
+        bundle: _Bundling | None = None
         for block, index, argument in tasks:
-            if last is None or block.job is not last.job or block.group is not last.group:
-                last = block
-                bundles.append(self._empty_bundle(AttemptId(attempt_id), block))
-            bundle = bundles[-1]
+            if bundle is None or not _share_work(block, bundle.block):
+                bundle = _Bundling(AttemptId(attempt_id), block)
+                bundles.append(bundle)
             key = task_key(block.job.number, index)
             assert key not in state.current, "a task was sent while an attempt of it is out"
             number = 1 + state.counted(key) if state.histories else 1
@@ -148,6 +151,8 @@ class Sending:
             bundle.numbers.append(number)
             if argument:
                 bundle.arguments.append(argument)
+            made = self._authentication.of(block, index, attempt.id, worker.peer)
+            bundle.authenticators.append(made)
             block.job.live += 1
             attempt_id += 1
         lease.outstanding += len(tasks)
@@ -155,15 +160,39 @@ class Sending:
         lease.unaccepted.append((first, len(tasks), now))
         state.timers.set(("accept", lease.key), now + state.settings.health_check_timeout)
         self._roster.moved(worker)
-        assign = Assign(lease.id, bundles)
+        assign = Assign(lease.id, [one.bundle() for one in bundles])
         if lease.is_proven and all(state.is_arriving(block.job) for block, _, _ in tasks):
             state.emit(SendAhead(worker.peer, assign))
         else:
             state.send(worker.peer, assign)
 
-    def _empty_bundle(self, first: AttemptId, block: Block) -> Bundle:
-        job = block.job
-        return Bundle(first, job.number, job.id, block.owner_epoch, block.work, [], [], [])
+
+class _Bundling:
+    """A bundle while attempts are added to it."""
+
+    __slots__ = ("arguments", "authenticators", "block", "first", "indices", "numbers")
+
+    def __init__(self, first: AttemptId, block: Block) -> None:
+        self.first = first
+        self.block = block
+        self.indices: list[int] = []
+        self.numbers: list[int] = []
+        self.arguments: list[bytes] = []
+        self.authenticators: list[bytes] = []
+
+    def bundle(self) -> Bundle:
+        block, job = self.block, self.block.job
+        return Bundle(
+            self.first,
+            job.number,
+            job.id,
+            block.owner_epoch,
+            block.work,
+            self.indices,
+            self.numbers,
+            self.arguments,
+            b"".join(self.authenticators),
+        )
 
 
 def _share_work(one: Block, other: Block) -> bool:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from mycel.core.authenticators import Keyed, Secret
 from mycel.core.effects import (
     Effect,
     Happening,
@@ -63,6 +64,7 @@ class State:
         self,
         settings: SchedulerSettings,
         digest: Callable[[bytes], bytes],
+        keyed: Keyed,
         random: Callable[[], float],
         stopwatch: Callable[[], float],
         algorithms: Mapping[str, Algorithm],
@@ -70,12 +72,14 @@ class State:
     ) -> None:
         self.settings = settings
         self.digest = digest
+        self.keyed = keyed
         self.hasher = hasher or (lambda: Joined(digest))
         self.random = random
         self.stopwatch = stopwatch
         """For the metric of how long a selection takes, and nothing else."""
         self.unix_offset = 0.0
         self.boot = 0
+        self.secret = Secret()
         self.owner_epoch = 1
         self._counter = 0
         self._request = 0
@@ -103,6 +107,8 @@ class State:
         """Of workers without a link: begun too late, or put off."""
         self.results_refused = 0
         """Of attempts that are not, or no longer, their task's current one."""
+        self.forgeries_refused = 0
+        """Attempts that were listed, or had ended, with a wrong authenticator."""
         self.healths: dict[PeerId, WorkerHealth] = {}
         """As journalled, of workers that are gone too."""
         self.unsaved_healths: dict[PeerId, WorkerHealth] = {}

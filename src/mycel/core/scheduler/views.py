@@ -285,6 +285,7 @@ class Views:
             jobs_open=sum(job.state is None for job in state.jobs.values()),
             results_damaged=state.results_damaged,
             results_refused=state.results_refused,
+            forgeries_refused=state.forgeries_refused,
             workers_refused=state.workers_refused,
             checks_late=state.checks_late,
             leases_held=sum(len(one.leases) for one in workers),

@@ -239,7 +239,13 @@ class WorkerMachine:
         ]
         attempts = [
             messages.HeldAttempt(
-                held.id, held.job, held.index, held.grant.id, held.number, held.started_at
+                held.id,
+                held.job,
+                held.index,
+                held.grant.id,
+                held.number,
+                held.started_at,
+                held.authenticator,
             )
             for held in record.held.values()
             if not held.killed
@@ -250,7 +256,13 @@ class WorkerMachine:
         later = [outcome for part in parts[1:] for outcome in part]
         attempts += [
             messages.HeldAttempt(
-                one.attempt, one.job, one.index, LeaseId(0), one.number, one.started_at
+                one.attempt,
+                one.job,
+                one.index,
+                LeaseId(0),
+                one.number,
+                one.started_at,
+                one.authenticator,
             )
             for one in later
         ]

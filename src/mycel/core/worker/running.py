@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from mycel.core import events, messages
+from mycel.core.authenticators import AUTHENTICATOR_BYTES
 from mycel.core.effects import KillRuns, RunAttempts, WithdrawRuns
 from mycel.core.identifiers import AttemptId, LaneId, LeaseId, PeerId, task_id
 from mycel.core.messages import Outcome, Text, Window
@@ -64,6 +65,7 @@ class Running:
     def _hold(self, grant: Grant, bundle: messages.Bundle) -> None:
         arguments = bundle.arguments or [b""] * len(bundle.indices)
         attempt: int = bundle.first
+        place = 0
         of_scheduler = self._machine.schedulers[grant.scheduler].held
         for index, number, argument in zip(bundle.indices, bundle.numbers, arguments, strict=True):
             self._runs += 1
@@ -77,10 +79,12 @@ class Running:
                 number,
                 bundle.work,
                 argument,
+                bundle.authenticators[place : place + AUTHENTICATOR_BYTES],
             )
             self._machine.held[held.run] = of_scheduler[held.id] = held
             grant.waiting.append(held)
             attempt += 1
+            place += AUTHENTICATOR_BYTES
 
     def _feed(self, grant: Grant) -> None:
         """Spreads what waits over the lanes: an idle lane first, then the shortest."""
@@ -258,6 +262,7 @@ class Running:
             bare.crashed,
             peak_memory=bare.peak_memory,
             cpu_seconds=bare.cpu_seconds,
+            authenticator=held.authenticator,
         )
 
     def _window(self, grant: Grant) -> Window:

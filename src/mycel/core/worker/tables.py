@@ -19,6 +19,7 @@ class Held:
 
     __slots__ = (
         "arguments",
+        "authenticator",
         "grant",
         "handed_back",
         "id",
@@ -44,6 +45,7 @@ class Held:
         number: int,
         work: Work,
         arguments: bytes,
+        authenticator: bytes,
     ) -> None:
         self.run = run
         """This worker's own number for it: attempts of two schedulers may have the same id."""
@@ -55,6 +57,8 @@ class Held:
         self.number = number
         self.work = work
         self.arguments = arguments
+        self.authenticator = authenticator
+        """For its scheduler alone: drivers and tasks never see it."""
         self.lane: Lane | None = None
         self.started_at: float | None = None
         self.killed = False
