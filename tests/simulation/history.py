@@ -45,6 +45,8 @@ class Seen(msgspec.Struct, frozen=True):
 class History:
     def __init__(self) -> None:
         self.executions: list[Execution] = []
+        self.given: dict[tuple[PeerId, AttemptId], tuple[PeerId, JobId, int]] = {}
+        """By scheduler and attempt: which worker it was sent to, of which task."""
         self.acknowledged: dict[JobId, int] = {}
         """Jobs whose submission was answered, with the number of tasks acknowledged."""
         self.refused: set[JobId] = set()

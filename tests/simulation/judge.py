@@ -22,6 +22,7 @@ from mycel.store.memory import Committed
 
 from . import graph_judge
 from .history import Execution, History
+from .liar_process import VALUE as LIE
 from .scheduler_process import SETTINGS, SWEEP_SECONDS, SchedulerProcess
 from .world import World
 
@@ -51,6 +52,7 @@ class _Case:
 
     def __init__(self, world: World, scheduler: SchedulerProcess) -> None:
         self.history: History = world.history
+        self.peer = scheduler.peer
         self.store = scheduler.store
         self.journal: list[Committed] = scheduler.store.committed
         self.jobs = {
@@ -104,6 +106,7 @@ class _Case:
         if task in self.ended:
             self._complain(f"task {task} ended twice")
         self.ended[task] = (at, entry)
+        self._was_given(task, entry)
         for before in self.attempts.get(task, ()):
             if entry.attempt is not None and entry.attempt <= before.attempt:
                 self._complain(f"task {task} took the result of an old attempt")
@@ -119,6 +122,14 @@ class _Case:
             if len(fatal) < SETTINGS.retry.poison_attempts - 1:
                 self._complain(f"task {task} was called poison too soon")
 
+    def _was_given(self, task: Task, entry: TaskEnded | AttemptEnded) -> None:
+        """Whoever ended an attempt was sent it, and it was one of this task."""
+        if entry.attempt is None:
+            return
+        given = self.history.given.get((self.peer, entry.attempt))
+        if given != (entry.worker, *task):
+            self._complain(f"{entry.worker} ended {task}, and was never given {entry.attempt}")
+
     def _read_health(self, entry: WorkerMeasured) -> None:
         if not 0 <= entry.succeeded <= self.successes[entry.worker]:
             self._complain(f"{entry.worker} is said to have done more than it did")
@@ -128,6 +139,7 @@ class _Case:
         if task in self.ended:
             self._complain(f"an attempt of {task} ended after its task")
         self.attempts.setdefault(task, []).append(entry)
+        self._was_given(task, entry)
         if entry.counts and entry.error.startswith("its worker handed it back"):
             self._complain(f"an attempt of {task} that was handed back counted")
         causes = [one.cause for one in self.attempts[task] if one.counts]
@@ -147,10 +159,14 @@ class _Case:
     def _values_are_their_attempts(self) -> None:
         executions = self.history.executions
         for task, (_, entry) in self.ended.items():
-            if entry.state != "succeeded":
-                continue
+            if entry.state != "succeeded" or entry.value == LIE:
+                continue  # whether the liar was given it, `_was_given` says
             raw = entry.value or self.store.value(*task, offset=0, length=1 << 20)
-            value = msgspec.json.decode(raw, type=Value)
+            try:
+                value = msgspec.json.decode(raw, type=Value)
+            except msgspec.ValidationError:
+                self._complain(f"task {task} has a value that nobody computed")
+                continue
             ran = executions[value.execution]
             if (
                 value.task != f"{task[0]}.{task[1]}"

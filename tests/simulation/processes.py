@@ -8,13 +8,15 @@ from typing import Any
 
 from mycel.core.effects import (
     Effect,
+    KeepCheckpoint,
+    Note,
+    ReadCheckpoint,
     Send,
+    SendAhead,
 )
 from mycel.core.events import Event
-from mycel.core.identifiers import (
-    PeerId,
-)
-from mycel.core.messages import LeaseOver, Offer
+from mycel.core.identifiers import AttemptId, PeerId
+from mycel.core.messages import Assign, LeaseOver, Offer
 from mycel.discovery.ways import Ways
 from mycel.roles.gating import GatewayNode
 from mycel.roles.protocols import PROTOCOLS
@@ -26,6 +28,7 @@ from .time import ProcessClock, VirtualClock
 
 SWARM = "simulated"
 BOTH_WAYS = Ways()
+LIAR = "liar"
 
 
 def digest(value: bytes) -> bytes:
@@ -36,8 +39,11 @@ def digest(value: bytes) -> bytes:
 class Checked:
     """A machine whose invariants are checked after every event."""
 
-    def __init__(self, machine: Any, check: Callable[[Any], None], history: History) -> None:
+    def __init__(
+        self, machine: Any, check: Callable[[Any], None], history: History, peer: PeerId
+    ) -> None:
         self.machine = machine
+        self._peer = peer
         self._check = check
         self._history = history
 
@@ -49,6 +55,7 @@ class Checked:
     def handle(self, event: Event, now: float, *, more: bool = False) -> list[Effect]:
         effects: list[Effect] = self.machine.handle(event, now, more=more)
         for effect in effects:
+            self._witness(effect)
             if isinstance(effect, Send) and isinstance(effect.message, (Offer, LeaseOver)):
                 self._history.objections[effect.message.reason] += 1
         try:
@@ -57,6 +64,24 @@ class Checked:
             self._history.complaints.append(f"{type(event).__name__}: {error}")
             raise
         return effects
+
+    def _witness(self, effect: Effect) -> None:
+        """What a scheduler gives to whom; that nobody else gets at a task's checkpoints, and that
+        none but the liar is taken for one."""
+        if isinstance(effect, Send | SendAhead) and isinstance(effect.message, Assign):
+            for bundle in effect.message.bundles:
+                for place, index in enumerate(bundle.indices):
+                    attempt = (self._peer, AttemptId(bundle.first + place))
+                    self._history.given[attempt] = (effect.peer, bundle.job_id, index)
+        elif isinstance(effect, Note) and effect.event == "forgeries_refused":
+            if effect.fields["peer"] != LIAR:
+                self._history.complaints.append(f"an honest worker is taken for a liar: {effect}")
+        elif isinstance(effect, KeepCheckpoint | ReadCheckpoint):
+            number = effect.attempt if isinstance(effect, ReadCheckpoint) else effect.part.attempt
+            given = self._history.given.get((self._peer, number))
+            if given != (effect.peer, effect.job_id, effect.index):
+                told = f"{effect.peer} gets at the checkpoint of {effect.job_id}.{effect.index}"
+                self._history.complaints.append(f"{told} and was never given attempt {number}")
 
 
 class Process:

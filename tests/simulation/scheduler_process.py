@@ -131,7 +131,7 @@ class SchedulerProcess(Process):
             self.settings, digest=digest, keyed=keyed, random=self.random.random
         )
         self.node = SchedulerNode(
-            Checked(self.machine, check_scheduler, self.history),  # type: ignore[arg-type]
+            Checked(self.machine, check_scheduler, self.history, self.peer),  # type: ignore[arg-type]
             self.clock,
             ProcessJournal(self.store, self.clock, lambda: self.on_opening()),
             self,

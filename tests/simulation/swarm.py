@@ -10,7 +10,8 @@ from mycel.discovery.ways import Ways
 from mycel.swarm.memory import Faults, MemoryNetwork
 
 from .history import History
-from .processes import GatewayProcess, Process
+from .liar_process import LiarProcess
+from .processes import LIAR, GatewayProcess, Process
 from .scheduler_process import SchedulerProcess
 from .time import EPOCH, VirtualClock
 from .tokens import Tokens
@@ -20,7 +21,7 @@ WAYS = (Ways(), Ways(gossip=False), Ways(dht=False), Ways(shard_bits=0))
 
 
 class Swarm:
-    def __init__(self, seed: int, ways: Ways | None = None) -> None:
+    def __init__(self, seed: int, ways: Ways | None = None, liars: float = 0.0) -> None:
         self.random = Random(seed)
         self.clock = VirtualClock()
         self.history = History()
@@ -68,6 +69,25 @@ class Swarm:
             )
             for number in range(random.choice((1, 2, 3)))
         ]
+        # Drawn apart: a world without a liar is the same as if there were no such thing.
+        lying = Random(f"liar {seed}")
+        self.liars = [
+            LiarProcess(
+                self.clock,
+                self.network,
+                LIAR,
+                lying,
+                gateways,
+                self.history,
+                float(lying.choice((1, 2))),
+                0.005,
+                ways,
+            )
+            for _ in range(lying.random() < liars)
+        ]
+        for liar in self.liars:
+            liar.schedulers, liar.honest = self.schedulers, list(self.workers)
+        self.workers += self.liars
         for worker in self.workers:
             worker.holders_end = self._lease_end
 

@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
+from mycel.core.authenticators import AUTHENTICATOR_BYTES
 from mycel.core.effects import Effect, Record
-from mycel.core.identifiers import COUNTER_MAX, PeerId
+from mycel.core.identifiers import COUNTER_MAX, AttemptId, PeerId
+from mycel.core.jobs import Block
 from mycel.core.messages import Renew
 from mycel.core.scheduler import restoring
 from mycel.core.scheduler.attempts import Attempts
+from mycel.core.scheduler.authentication import Authentication, Verdict
 from mycel.core.scheduler.checking import Checking
 from mycel.core.scheduler.known import KnownWorkers
 from mycel.core.scheduler.state import State
@@ -46,6 +49,17 @@ def test_promises_hold_under_faults(first: int) -> None:
     for seed in range(first, first + CHUNK):
         found = complaints_of(seed)
         assert not found, f"python -m tests.simulation --seed {seed}\n" + "\n".join(found)
+
+
+def test_a_liar_gets_nothing_but_what_it_was_given() -> None:
+    refused = 0
+    for seed in range(SEEDS, SEEDS + CHUNK):
+        world = World(seed, LIARS)
+        world.run()
+        found = judge(world)
+        assert not found, f"seed {seed} with a liar\n" + "\n".join(found)
+        refused += sum(one.machine.state.forgeries_refused for one in world.schedulers)
+    assert refused > 20 * CHUNK, "it has tried"
 
 
 @pytest.mark.parametrize("ways", [Ways(gossip=False), Ways(dht=False)], ids=["dht", "gossip"])
@@ -156,8 +170,36 @@ def old_records_bring_the_dead_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KnownWorkers, "is_ghost", lambda self, sighting: False)
 
 
+def attempts_adopted_without_an_authenticator(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Authentication, "verdict", lambda *shown: Verdict.GENUINE)
+
+
+def authenticators_good_for_any_worker(patch: pytest.MonkeyPatch) -> None:
+    original = Authentication.of
+
+    def of(
+        self: Authentication, block: Block, index: int, attempt: AttemptId, holder: PeerId
+    ) -> bytes:
+        return original(self, block, index, attempt, PeerId("anybody"))
+
+    patch.setattr(Authentication, "of", of)
+
+
+def authenticators_good_for_any_task(patch: pytest.MonkeyPatch) -> None:
+    def of(
+        self: Authentication, block: Block, index: int, attempt: AttemptId, holder: PeerId
+    ) -> bytes:
+        return attempt.to_bytes(AUTHENTICATOR_BYTES, "big")
+
+    patch.setattr(Authentication, "of", of)
+
+
+LIARS = Trouble(liars=1.0, kill_scheduler=0.1)
 TROUBLE: dict[Callable[[pytest.MonkeyPatch], None], Trouble] = {
-    job_numbers_used_again_by_the_next_boot: Trouble(kill_writing_scheduler=2.0)
+    job_numbers_used_again_by_the_next_boot: Trouble(kill_writing_scheduler=2.0),
+    attempts_adopted_without_an_authenticator: LIARS,
+    authenticators_good_for_any_worker: LIARS,
+    authenticators_good_for_any_task: LIARS,
 }
 """Where the usual trouble shows a fault in one seed of hundreds, and this in one of thirty."""
 
@@ -178,6 +220,9 @@ TROUBLE: dict[Callable[[pytest.MonkeyPatch], None], Trouble] = {
         expired_tokens_honoured_while_a_lease_stands,
         workers_without_a_link_not_checked,
         old_records_bring_the_dead_back,
+        attempts_adopted_without_an_authenticator,
+        authenticators_good_for_any_worker,
+        authenticators_good_for_any_task,
     ],
 )
 def test_a_deliberate_fault_is_caught(

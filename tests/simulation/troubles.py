@@ -48,6 +48,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """A worker gains its model, loses it, or has other slots for it."""
     weaken_token: float = 0.05
     """What the user has ends, is revoked, or allows less than it asks for."""
+    liars: float = 0.25
+    """In how many of the worlds a worker claims what it was never given."""
     down_seconds_max: float = 6.0
     frozen_seconds_max: float = 45.0
     """Longer than an idle worker may be silent before it counts as dead."""
@@ -209,6 +211,8 @@ class Troubles:
             stall_seconds_max=0.0,
         )
         self._renew_token()
+        for liar in self._swarm.liars:
+            liar.lies = False
         for process in self._swarm.processes:
             process.thaw()
             self._start(process)

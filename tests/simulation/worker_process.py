@@ -87,7 +87,7 @@ class WorkerProcess(Process):
             self._settings, self.capabilities, name=self.peer, digest=digest, inspect=inspect
         )
         self.node = WorkerNode(
-            Checked(self.machine, self._check, self.history),  # type: ignore[arg-type]
+            self.checked(),  # type: ignore[arg-type]
             self.clock,
             self._spool,
             swarm_name=SWARM,
@@ -116,6 +116,9 @@ class WorkerProcess(Process):
         self.node.start(self.enter(self.node, "worker"), list(self.drivers))
         self.node.runtime.post(Revoked(frozenset(self.revoked)))
         self.node.serve(self.serves)
+
+    def checked(self) -> Checked:
+        return Checked(self.machine, self._check, self.history, self.peer)
 
     def hear_of(self, revoked: set[bytes]) -> None:
         """Gossip, or a hello; a process that is down hears of it with its next one."""

@@ -21,9 +21,10 @@ PEACE_SECONDS = 800.0
 
 class World(Swarm):
     def __init__(self, seed: int, trouble: Trouble | None = None, ways: Ways | None = None) -> None:
-        super().__init__(seed, ways)
+        trouble = trouble or Trouble()
+        super().__init__(seed, ways, trouble.liars)
         self.clients = Clients(self)
-        self.troubles = Troubles(self, trouble or Trouble())
+        self.troubles = Troubles(self, trouble)
         for scheduler in self.schedulers:
             scheduler.on_reply = self.clients.replied
         for worker in self.workers:

@@ -87,27 +87,27 @@ class Authentication:
 
     def forged_of(
         self, holder: PeerId, shown: Iterable[HeldAttempt | Outcome], now: float
-    ) -> set[AttemptId]:
-        """Those with a wrong authenticator; at most as many as the peer may show before it is
-        shut out."""
-        forged: set[AttemptId] = set()
+    ) -> list[AttemptId]:
+        """Those with a wrong authenticator, each as often as it is shown so; at most as many as
+        the peer may show before it is shut out."""
+        forged: list[AttemptId] = []
         left = FORGERIES_MAX - self._account(holder, now).count
         for one in shown:
             if len(forged) >= left:
                 break
             verdict = self.verdict(holder, one.attempt, one.job, one.index, one.authenticator)
             if verdict is Verdict.FORGED:
-                forged.add(one.attempt)
+                forged.append(one.attempt)
         return forged
 
-    def refuse(self, holder: PeerId, forged: set[AttemptId], now: float) -> bool:
+    def refuse(self, holder: PeerId, forged: list[AttemptId], now: float) -> bool:
         """Counts them, and tells of the first ones in a minute. True: it is too much."""
         state, account = self._state, self._account(holder, now)
         state.forgeries_refused += len(forged)
         if account.count == 0:
             worker = state.workers.get(holder)
             name = "" if worker is None else worker.name
-            count, first = len(forged), min(forged)
+            count, first = len(forged), forged[0]
             state.note("forgeries_refused", peer=holder, name=name, count=count, first=first)
             state.tell("worker.forged", now, worker=holder, name=name, count=count)
         account.count += len(forged)

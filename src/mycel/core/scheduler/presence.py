@@ -77,7 +77,7 @@ class Presence:
         forged = self._forged(peer, register, now)
         if forged:
             if self._authentication.refuse(peer, forged, now):
-                state.send(peer, Kill(list(forged)))  # next time it has others to show, or none
+                state.send(peer, Kill(forged))  # next time it has others to show, or none
                 self._authentication.shut_out(peer)
                 return
             register = _without(register, forged)
@@ -107,13 +107,13 @@ class Presence:
         state.tell("worker.joined", now, worker=peer, name=worker.name, boot=worker.boot)
         state.note("worker_registered", peer=peer, name=worker.name, boot=worker.boot)
 
-    def _forged(self, peer: PeerId, register: Register, now: float) -> set[AttemptId]:
+    def _forged(self, peer: PeerId, register: Register, now: float) -> list[AttemptId]:
         """What was sent in this boot is known; the rest has to prove that it was sent."""
         worker = self._state.workers.get(peer)
         known = () if worker is None else worker.attempts
         shown: list[HeldAttempt | Outcome] = [*register.attempts, *register.outcomes]
         unknown = [one for one in shown if one.attempt not in known]
-        return self._authentication.forged_of(peer, unknown, now) if unknown else set()
+        return self._authentication.forged_of(peer, unknown, now) if unknown else []
 
     def _describe(self, worker: Worker, register: Register, now: float) -> None:
         worker.boot = register.boot
@@ -346,7 +346,8 @@ class Presence:
         state.note("worker_dead", peer=worker.peer, name=worker.name, reason=reason)
 
 
-def _without(register: Register, forged: set[AttemptId]) -> Register:
+def _without(register: Register, attempts: list[AttemptId]) -> Register:
+    forged = set(attempts)
     return msgspec.structs.replace(
         register,
         attempts=[one for one in register.attempts if one.attempt not in forged],
