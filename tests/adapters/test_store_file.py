@@ -295,6 +295,18 @@ class TestOpening:
         assert {one.appended.group for one in after.blocks} == {0}
         SqliteStore(path, lambda call: None).close()
 
+    def test_it_is_for_its_owner_alone(self, tmp_path: Path) -> None:
+        path = tmp_path / "journal.db"
+        self.make(path)
+        path.chmod(0o644)  # as an earlier version left it
+        store = SqliteStore(path, lambda call: None)
+        try:
+            rights = {one.name: one.stat().st_mode & 0o777 for one in tmp_path.glob("journal.db*")}
+        finally:
+            store.close()
+        assert set(rights) >= {"journal.db", "journal.db-wal"}
+        assert {mode for name, mode in rights.items() if "." in name} == {0o600}, rights
+
     def test_missing_folder(self, tmp_path: Path) -> None:
         self.refused(tmp_path / "nowhere" / "journal.db", StoreMissing)
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from mycel.core.authenticators import AUTHENTICATOR_BYTES
+from mycel.core.authenticators import KeyedHash
 from mycel.core.effects import Effect, Record
-from mycel.core.identifiers import COUNTER_MAX, AttemptId, PeerId
+from mycel.core.identifiers import COUNTER_MAX, PeerId
 from mycel.core.jobs import Block
 from mycel.core.messages import Renew
 from mycel.core.scheduler import restoring
@@ -175,23 +175,22 @@ def attempts_adopted_without_an_authenticator(patch: pytest.MonkeyPatch) -> None
 
 
 def authenticators_good_for_any_worker(patch: pytest.MonkeyPatch) -> None:
-    original = Authentication.of
+    original = Authentication.stream
 
-    def of(
-        self: Authentication, block: Block, index: int, attempt: AttemptId, holder: PeerId
-    ) -> bytes:
-        return original(self, block, index, attempt, PeerId("anybody"))
+    def stream(
+        self: Authentication, block: Block, index: int, boot: int, holder: PeerId
+    ) -> KeyedHash:
+        return original(self, block, index, boot, PeerId("anybody"))
 
-    patch.setattr(Authentication, "of", of)
+    patch.setattr(Authentication, "stream", stream)
 
 
 def authenticators_good_for_any_task(patch: pytest.MonkeyPatch) -> None:
-    def of(
-        self: Authentication, block: Block, index: int, attempt: AttemptId, holder: PeerId
-    ) -> bytes:
-        return attempt.to_bytes(AUTHENTICATOR_BYTES, "big")
+    class NumbersAlone:
+        def digest(self, length: int = 16, *, seek: int = 0) -> bytes:
+            return (seek >> 24).to_bytes(length, "big")
 
-    patch.setattr(Authentication, "of", of)
+    patch.setattr(Authentication, "stream", lambda *everything: NumbersAlone())
 
 
 LIARS = Trouble(liars=1.0, kill_scheduler=0.1)

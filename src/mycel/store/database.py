@@ -44,6 +44,7 @@ class Format(msgspec.Struct, frozen=True):
 def open_database(path: Path, form: Format) -> sqlite3.Connection:
     """Opens the file for writing, and creates it if there is none."""
     _check_access(path)
+    _keep_private(path)
     try:
         connection = _connect(path)
     except sqlite3.Error as error:
@@ -128,6 +129,19 @@ def _check_access(path: Path) -> None:
     for place, needed in ((folder, readable_and_writable | os.X_OK), (path, readable_and_writable)):
         if place.exists() and not os.access(place, needed):
             raise StoreUnreadable(f"{place} is closed to this user: let it read and write there")
+
+
+def _keep_private(path: Path) -> None:
+    """For its owner alone: a journal has a secret in it, a spool proofs of what a worker was
+    given. SQLite gives the files beside it the same rights."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        for suffix in ("", "-wal", "-shm"):
+            place = path.with_name(path.name + suffix)
+            if place.exists() and place.stat().st_mode & 0o077:
+                place.chmod(0o600)
+    except OSError as error:
+        raise StoreUnreadable(f"{path} cannot be kept from others: {error.strerror}") from error
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -55,10 +55,10 @@ class Authentication:
         self._stream: KeyedHash | None = None
         self._accounts: dict[PeerId, Account] = {}
 
-    def of(self, block: Block, index: int, attempt: AttemptId, holder: PeerId) -> bytes:
-        """The authenticator of an attempt. Those of one job and worker come one after another,
-        so that the stream they are read from is rarely another one."""
-        job, boot = block.job, boot_of(attempt)
+    def stream(self, block: Block, index: int, boot: int, holder: PeerId) -> KeyedHash:
+        """What the authenticators of this job's attempts are read from, for the page of `index`.
+        Those of one job and worker come one after another, so that it is rarely another one."""
+        job = block.job
         key = (holder, job.number, boot, block.owner_epoch, page_of(index))
         if self._stream is None or key != self._key:
             state = self._state
@@ -73,7 +73,7 @@ class Authentication:
                 job_id=job.id,
                 index=index,
             )
-        return authenticator(self._stream, attempt, index)
+        return self._stream
 
     def verdict(
         self, holder: PeerId, attempt: AttemptId, job: JobNumber, index: int, shown: bytes
@@ -82,7 +82,8 @@ class Authentication:
         block = None if found is None else found.block_of(index)
         if block is None:
             return Verdict.UNKNOWN
-        is_right = _are_equal(self.of(block, index, attempt, holder), shown)
+        source = self.stream(block, index, boot_of(attempt), holder)
+        is_right = _are_equal(authenticator(source, attempt, index), shown)
         return Verdict.GENUINE if is_right else Verdict.FORGED
 
     def forged_of(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from mycel.core.authenticators import authenticator, page_of
 from mycel.core.effects import SendAhead
 from mycel.core.errors import TooLong
 from mycel.core.identifiers import AttemptId
@@ -136,10 +137,15 @@ class Sending:
         attempt_id: int = first
         bundles: list[_Bundling] = []
         bundle: _Bundling | None = None
+        last: tuple[Block, int] | None = None
         for block, index, argument in tasks:
             if bundle is None or not _share_work(block, bundle.block):
                 bundle = _Bundling(AttemptId(attempt_id), block)
                 bundles.append(bundle)
+            page = (block, page_of(index))
+            if page != last:
+                source = self._authentication.stream(block, index, state.boot, worker.peer)
+                last = page
             key = task_key(block.job.number, index)
             assert key not in state.current, "a task was sent while an attempt of it is out"
             number = 1 + state.counted(key) if state.histories else 1
@@ -151,8 +157,7 @@ class Sending:
             bundle.numbers.append(number)
             if argument:
                 bundle.arguments.append(argument)
-            made = self._authentication.of(block, index, attempt.id, worker.peer)
-            bundle.authenticators.append(made)
+            bundle.authenticators.append(authenticator(source, attempt.id, index))
             block.job.live += 1
             attempt_id += 1
         lease.outstanding += len(tasks)
