@@ -16,6 +16,7 @@ from mycel.core.authenticators import AUTHENTICATOR_BYTES, KeyedHash
 from mycel.core.effects import Effect, Record, Send, SendAhead
 from mycel.core.events import Event, LinkDown, Received, Restart, Submit, WallClock
 from mycel.core.identifiers import (
+    BOOT_MAX,
     AttemptId,
     JobId,
     JobNumber,
@@ -244,7 +245,7 @@ def forgeries(
     yield "a later attempt", changed(one, attempt=AttemptId(one.attempt + 100_000))
     yield "another task", changed(one, index=(one.index + 1) % TASKS)
     yield "another job", changed(one, job=next(o.job for o in others if o.job != one.job))
-    for later in (boot, boot + 1, (1 << 23) - 1):
+    for later in (boot, boot + 1, BOOT_MAX):
         yield "another boot", changed(one, attempt=AttemptId(fenced(later, counter)))
     for peer in (*WORKERS, MALLORY):
         if peer != one.worker:

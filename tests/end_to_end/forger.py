@@ -17,7 +17,7 @@ import msgspec
 from blake3 import blake3
 
 from mycel.core.effects import Effect, Send
-from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, fenced
+from mycel.core.identifiers import BOOT_MAX, AttemptId, JobNumber, LeaseId, fenced
 from mycel.core.messages import HeldAttempt, Outcome, Register
 from mycel.core.worker.machine import WorkerMachine
 
@@ -32,7 +32,7 @@ def _numbers() -> Iterator[tuple[AttemptId, JobNumber, int]]:
     """Every task there may be, again and again: each time under a higher attempt."""
     for counter in itertools.count(1):
         for boot, job, index in itertools.product(BOOTS, JOBS, INDICES):
-            made_up = (1, boot, 1 << 20)[counter % 3]
+            made_up = (1, boot, BOOT_MAX)[counter % 3]
             attempt = AttemptId(fenced(made_up, 1_000_000 + counter))
             yield attempt, JobNumber(fenced(boot, job)), index
 

@@ -25,6 +25,8 @@ AUTHENTICATOR_BYTES: Final = 16
 SECRET_BYTES: Final = 32
 Authenticator = Annotated[bytes, Meta(max_length=AUTHENTICATOR_BYTES)]
 """Empty where nobody has given one."""
+Authenticators = Annotated[bytes, Meta(max_length=AUTHENTICATOR_BYTES * 1_000_000)]
+"""Of several attempts, one after the other."""
 _PAGE_BITS: Final = 20
 _PAGE_MASK: Final = (1 << _PAGE_BITS) - 1
 """A stream has 2^64 bytes: 2^40 attempts of one boot, and as many indices as are left. Beyond

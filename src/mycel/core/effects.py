@@ -69,6 +69,8 @@ class Hangup(Effect, frozen=True):
 
     peer: PeerId
     reason: str
+    is_offence: bool = False
+    """It has done what no honest peer does, again and again."""
 
 
 class Part(Effect, frozen=True):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from mycel.core.authenticators import AUTHENTICATOR_BYTES, Authenticator
+from mycel.core.authenticators import AUTHENTICATOR_BYTES, Authenticator, Authenticators
 from mycel.core.identifiers import AttemptId, Boot, JobId, JobNumber, LeaseId
 from mycel.core.quantities import (
     MANY,
@@ -302,7 +302,7 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True):
     numbers: Annotated[list[Ordinal], MANY]
     arguments: Annotated[list[Data], MANY]
     """JSON, one per attempt; empty if the job has none."""
-    authenticators: bytes = b""
+    authenticators: Authenticators = b""
     """`AUTHENTICATOR_BYTES` for each attempt, one after the other. The worker keeps them for this
     scheduler, and shows them to nobody else. Without them it loses its results, and no more, when
     the scheduler restarts."""

@@ -121,7 +121,7 @@ class Authentication:
         return bool(self._accounts) and self._account(holder, now).count >= FORGERIES_MAX
 
     def shut_out(self, holder: PeerId) -> None:
-        self._state.emit(Hangup(holder, REASON))
+        self._state.emit(Hangup(holder, REASON, is_offence=True))
 
     def _account(self, holder: PeerId, now: float) -> Account:
         found = self._accounts.get(holder)
