@@ -11,13 +11,19 @@ def identity(secret: bytes) -> tuple[bytes, PeerId]:
     Raises `InvalidKey`.
     """
 
+def public_key_of(peer: str) -> bytes:
+    """The Ed25519 public key that a peer id holds. Raises `InvalidAddress`, `InvalidKey`."""
+
 def launcher() -> bytes:
     """The program that stands between the spawn helper and a task (`native/python/launch`); empty
     where there is none. `mycel.drivers.sandbox.launching` writes what it is told."""
 
-Statement = dict[str, str | int | list[str] | dict[str, int] | None]
+Terms = tuple[bytes, list[tuple[bytes, int]], dict[int, int]]
+"""Of an invite: its serial, (public key, place) of each gateway, how many may join at each."""
+
+Statement = dict[str, str | int | list[str] | dict[str, int] | Terms | None]
 """What a block of a token says: user, roles, actions, priority_max, caps (in thousandths),
-cluster, expires_at. What is absent or None is not said."""
+cluster, expires_at, peer (made a member), invite. What is absent or None is not said."""
 
 Described = tuple[
     str,
@@ -31,9 +37,11 @@ Described = tuple[
     list[bytes],
     bytes,
     bool,
+    tuple[bytes, int, bytes | None] | None,
 ]
 """swarm, user, roles (a bit mask), actions, priority_max, caps, cluster, expires_at,
-revocation ids (one a block), signer's public key, whether it is bound to a peer."""
+revocation ids (one a block), signer's public key, whether it is bound to a peer; of the invite that
+it stems from the serial, how many may join, and the key of the gateway that admitted."""
 
 # All of these raise `InvalidToken` for a token that is not good, or cannot be made.
 
@@ -53,6 +61,9 @@ def bind_token(owner_public: bytes, token: bytes, peer_id: str) -> bytes: ...
 def inspect_token(owner_public: bytes, peer_id: str, token: bytes) -> Described:
     """What a token says that holds for this peer; an empty peer asks nothing. Expiry and
     revocation are the caller's question."""
+
+def invite_terms(owner_public: bytes, token: bytes) -> Terms | None:
+    """Of an invite, or of a delegation that lets its key invite; None of any other token."""
 
 def sign_revocation(
     owner_secret: bytes, swarm: str, id: bytes, expires_at: int | None
@@ -102,7 +113,7 @@ class Node:
         token: bytes,
         protocols: list[tuple[str, int, bool, int, int, bool, bool]],
         liveness: tuple[float, float, float],
-        settings: dict[str, int | float],
+        settings: dict[str, int | float | str],
     ) -> Node: ...
     @property
     def peer(self) -> PeerId: ...

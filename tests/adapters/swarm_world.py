@@ -10,7 +10,7 @@ from random import Random
 from typing import Final, Protocol
 
 from mycel._native import identity
-from mycel.access.tokens import Statement, bind, issue
+from mycel.access.tokens import Statement, issue
 from mycel.core.identifiers import PeerId
 from mycel.swarm.interface import (
     Admission,
@@ -226,9 +226,8 @@ class Libp2pWorld:
 
     def token(self, peer: PeerId, lifetime_seconds: int = 3600) -> bytes:
         expires_at = int(time.time()) + lifetime_seconds
-        grant = Statement(roles=tuple(ROLES), expires_at=expires_at)
-        token = issue(self.owner_secret, SWARM, grant)
-        return bind(self.owner_public, token, peer)
+        grant = Statement(roles=tuple(ROLES), expires_at=expires_at, peer=peer)
+        return issue(self.owner_secret, SWARM, grant)
 
     async def start(
         self,

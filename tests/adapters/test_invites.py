@@ -18,6 +18,7 @@ from mycel.access.errors import InviteMistyped, InviteUnusable, SecretExists, To
 from mycel.access.founding import Founder, found, owner_public_of
 from mycel.access.home import Home, RoleFolder, read_state
 from mycel.access.invites import Invite, Joined
+from mycel.access.shares import SharesRefused, shared_on, shared_out
 from mycel.access.tokens import Statement
 
 GATEWAY = "/ip4/127.0.0.1/tcp/4001/p2p/12D3KooWL4Kx6Qn3n4zdAgSPvH3zgJhzGXegscK9VnveXeDYmHU1"
@@ -29,7 +30,8 @@ def founder(tmp_path: Path) -> Founder:
 
 
 def an_invite(founder: Founder, seconds: float = 3600.0, **changes: object) -> Invite:
-    grant = Statement(roles=("worker", "gateway"), expires_at=time.time() + seconds)
+    terms = shared_out([GATEWAY], [], 1).terms
+    grant = Statement(roles=("worker", "gateway"), expires_at=time.time() + seconds, invite=terms)
     token = tokens.issue(founder.secret, founder.swarm, grant)
     invite = Invite(founder.swarm, (GATEWAY,), founder.public, token)
     return msgspec.structs.replace(invite, **changes)
@@ -43,13 +45,20 @@ def fresh(tmp_path: Path) -> tuple[Home, RoleFolder]:
 def test_one_string_is_all_that_a_new_machine_needs(tmp_path: Path, founder: Founder) -> None:
     text = invites.to_text(an_invite(founder))
     home, folder = fresh(tmp_path)
-    invites.redeem(invites.from_text(f"  {text[:50]}\n{text[50:]} "), home, folder, "worker")
+    found = invites.from_text(f"  {text[:50]}\n{text[50:]} ")
+    application = invites.redeem(found, home, folder, "worker")
+    assert application is not None
     assert owner_public_of(home) == founder.public
-    assert read_state(folder.joined_path, Joined) == Joined("test", (GATEWAY,))
     peer = tokens.native().identity(bytes.fromhex(folder.identity_path.read_text()))[1]
-    token = tokens.load_member_token(folder.member_token_path)
-    rights = tokens.inspect(founder.public, token, peer)
+    rights = tokens.inspect(founder.public, application.token, peer)
     assert (rights.roles, rights.is_bound) == (frozenset({"worker"}), True)
+    assert (rights.joins, rights.admitted_by) == (1, "")
+    # It is no member before a gateway has admitted it.
+    assert not folder.member_token_path.exists()
+    assert read_state(folder.joined_path, Joined) is None
+    application.accept(folder, b"from the gateway")
+    assert tokens.load_member_token(folder.member_token_path) == b"from the gateway"
+    assert read_state(folder.joined_path, Joined) == Joined("test", (GATEWAY,))
     for path in (folder.member_token_path, folder.identity_path, home.owner_public_path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert not home.owner_key_path.exists()
@@ -60,8 +69,9 @@ def test_gateways_of_a_kind_that_is_not_known_here_are_left_out(
 ) -> None:
     home, folder = fresh(tmp_path)
     later = "/ip4/127.0.0.1/udp/4001/webtransport"
-    invites.redeem(an_invite(founder, gateways=(later, GATEWAY)), home, folder, "worker")
-    assert read_state(folder.joined_path, Joined) == Joined("test", (GATEWAY,))
+    found = invites.redeem(an_invite(founder, gateways=(later, GATEWAY)), home, folder, "worker")
+    assert found is not None
+    assert found.joined == Joined("test", (GATEWAY,))
     nowhere, unstarted = Home(tmp_path / "nowhere"), Home(tmp_path / "nowhere").role("worker")
     with pytest.raises(InviteUnusable, match=r"no gateway that can be reached.*webtransport"):
         invites.redeem(an_invite(founder, gateways=(later,)), nowhere, unstarted, "worker")
@@ -93,23 +103,26 @@ def test_whatever_is_mistyped_is_told_apart_from_what_is_old(founder: Founder) -
         with pytest.raises(InviteMistyped) as told:
             invites.from_text(text[:at] + wrong + text[at + 1 :])
         assert text[30:60] not in str(told.value)
-    for nonsense in ("", "hello", "mycel_abc", "mycel-invite-1.", "mycel-invite-x.abc"):
+    for nonsense in ("", "hello", "mycel_abc", "mycel-invite-2.", "mycel-invite-x.abc"):
         with pytest.raises(InviteMistyped):
             invites.from_text(nonsense)
-    with pytest.raises(InviteUnusable, match="version 2"):
-        invites.from_text(text.replace("invite-1", "invite-2"))
+    with pytest.raises(InviteUnusable, match="version 1"):
+        invites.from_text(text.replace("invite-2", "invite-1"))
 
 
 def test_what_cannot_be_redeemed(tmp_path: Path, founder: Founder) -> None:
     home, folder = fresh(tmp_path)
     stranger = found(Home(tmp_path / "stranger"), "test")
     bound = tokens.bind(founder.public, an_invite(founder).token, "12D3KooWSomebody")
+    bare = tokens.issue(founder.secret, "test", Statement(roles=("worker",)))
     for invite, role, reason in (
         (an_invite(founder, -120), "worker", "has expired"),
         (an_invite(founder), "scheduler", "for gateway, worker, not for a scheduler"),
         (an_invite(founder, owner_public=stranger.public), "worker", "not signed"),
         (an_invite(founder, swarm="other"), "worker", "contradicts itself"),
         (an_invite(founder, token=bound), "worker", "contradicts itself"),
+        (an_invite(founder, token=bare), "worker", "contradicts itself"),
+        (an_invite(founder, gateways=()), "worker", "names no gateway"),
         (an_invite(founder, token=b"nonsense"), "worker", "not good"),
     ):
         with pytest.raises(InviteUnusable, match=reason):
@@ -119,10 +132,11 @@ def test_what_cannot_be_redeemed(tmp_path: Path, founder: Founder) -> None:
 
 def test_a_member_starts_again_with_its_old_invite(tmp_path: Path, founder: Founder) -> None:
     home, folder = fresh(tmp_path)
-    invites.redeem(an_invite(founder), home, folder, "worker")
-    token = folder.member_token_path.read_bytes()
-    invites.redeem(an_invite(founder, -120), home, folder, "worker")
-    assert folder.member_token_path.read_bytes() == token
+    application = invites.redeem(an_invite(founder), home, folder, "worker")
+    assert application is not None
+    peer = tokens.native().identity(bytes.fromhex(folder.identity_path.read_text()))[1]
+    application.accept(folder, founder.member_token(peer, ("worker",)))
+    assert invites.redeem(an_invite(founder, -120), home, folder, "worker") is None
 
 
 def test_one_home_has_one_owner(tmp_path: Path, founder: Founder) -> None:
@@ -131,6 +145,58 @@ def test_one_home_has_one_owner(tmp_path: Path, founder: Founder) -> None:
     stranger = found(Home(tmp_path / "stranger"), "test")
     with pytest.raises(SecretExists, match="two homes"):
         invites.redeem(an_invite(stranger), home, folder, "worker")
+
+
+# How many may join where
+
+
+def a_gateway(number: int) -> str:
+    peer = tokens.native().identity(bytes([number]) * 32)[1]
+    return f"/ip4/10.0.0.{number}/tcp/4001/p2p/{peer}"
+
+
+def test_gateways_of_one_home_count_together_and_others_split() -> None:
+    ways = [a_gateway(number) for number in range(1, 5)]
+    here = {way.rpartition("/")[2] for way in ways[:2]}
+    shares = shared_out(ways, here, 7)
+    assert [(place.gateways, place.joins) for place in shares.places] == [
+        (tuple(ways[:2]), 3),
+        ((ways[2],), 2),
+        ((ways[3],), 2),
+    ]
+    assert shares.terms.total == 7
+    alone = shared_out(ways, here, 1)
+    assert alone.gateways == tuple(ways[:2]), "the others could admit nobody"
+    assert alone.terms.serial != shared_out(ways, here, 1).terms.serial
+
+
+@given(st.integers(1, 300), st.lists(st.integers(1, 3), min_size=1, max_size=6))
+def test_the_places_have_in_all_what_the_invite_allows(joins: int, homes: list[int]) -> None:
+    ways = [a_gateway(number + 1) for number in range(len(homes))]
+    here = [way.rpartition("/")[2] for way, home in zip(ways, homes, strict=True) if home == 1]
+    shares = shared_out(ways, here, joins)
+    assert sum(place.joins for place in shares.places) == joins == shares.terms.total
+    assert all(place.joins > 0 for place in shares.places)
+
+
+def test_what_cannot_be_shared_out() -> None:
+    for joins in (0, -1, 1_000_001):
+        with pytest.raises(SharesRefused, match="from 1 to 1000000"):
+            shared_out([GATEWAY], [], joins)
+    with pytest.raises(SharesRefused, match="with its peer id"):
+        shared_out(["/ip4/10.0.0.1/tcp/4001"], [], 1)
+
+
+def test_a_delegate_gives_on_no_more_than_it_was_given() -> None:
+    ways = [a_gateway(number) for number in range(1, 4)]
+    given_to = shared_out(ways[:2], [], 5).terms
+    shares = shared_on(ways, given_to, 4)
+    assert [place.joins for place in shares.places] == [2, 2]
+    assert [place.joins for place in shared_on(ways, given_to, 5).places] == [3, 2]
+    with pytest.raises(SharesRefused, match="lets 5 join at these gateways, not 6"):
+        shared_on(ways, given_to, 6)
+    with pytest.raises(SharesRefused, match="names none of the gateways"):
+        shared_on(ways[2:], given_to, 1)
 
 
 # The ids of blocks

@@ -13,7 +13,7 @@ from mycel.core.identifiers import PeerId
 from mycel.core.messages import WIRE_VERSION, Join, PeerRecord
 from mycel.discovery.peerbook import PEERS_MAX, PeerBook
 from mycel.roles.gating import GatewayNode
-from mycel.roles.joining import ASK_FOR_MORE_SECONDS, Joining, peer_in
+from mycel.roles.joining import ASK_FOR_MORE_SECONDS, Joining
 from mycel.roles.protocols import PROTOCOLS
 from mycel.roles.services import UnknownService, load_services
 from mycel.swarm.errors import InvalidAddress
@@ -27,6 +27,7 @@ from mycel.swarm.interface import (
 )
 from mycel.swarm.listening import IndifferentListener
 from mycel.swarm.memory import MemoryNetwork
+from mycel.swarm.multiaddrs import peer_in
 from mycel.wire import codec
 from tests.simulation.time import ProcessClock, VirtualClock
 

@@ -40,7 +40,7 @@ def is_ready(swarm: Swarm, role: str) -> bool:
 
 def test_a_node_of_two_roles_joins_by_one_string(founded: Swarm, make_swarm: SwarmMaker) -> None:
     guest = make_swarm("", name="guest")
-    text = invite(founded, "--role", "worker", "--role", "scheduler")
+    text = invite(founded, "--role", "worker", "--role", "scheduler", "--joins", "2")
     settings = guest.home / "guest.toml"
     settings.write_text('[worker]\nname = "guest"\n')
     start = ("node", "--config", str(settings), "--port", "0")
@@ -75,8 +75,8 @@ def test_what_a_delegate_gives_on_holds_until_the_delegation_is_revoked(
     public = founded.mycel("token", "key", str(key)).out.strip()
     assert founded.mycel("token", "key", str(key)).out.strip() == public
     limits = ("--role", "worker", "--action", "submit", "--action", "read", "--priority-max", "3")
-    made = founded.mycel("token", "create", "--delegate", public, *limits, "--expires", "30d")
-    assert made.code == 0, made
+    made = founded.mycel("token", "create", "--delegate", public, *limits, "--joins", "2")
+    assert (made.code, "in all, 2 nodes may join by it" in made.err) == (0, True), made
     delegation.write_text(made.out)
     signing = ("--delegation", str(delegation), "--key", str(key))
 
@@ -87,7 +87,12 @@ def test_what_a_delegate_gives_on_holds_until_the_delegation_is_revoked(
     gateway = state_of(founded, "gateway")["addresses"][0]
     too_much = delegate.mycel("invite", *signing, "--role", "scheduler", "--gateway", gateway)
     assert (too_much.code, "does not allow to invite a scheduler" in too_much.err) == (1, True)
-    text = delegate.mycel("invite", *signing, "--gateway", gateway, "--expires", "1h").out.strip()
+    where = ("--gateway", gateway, "--expires", "1h")
+    too_many = delegate.mycel("invite", *signing, *where, "--joins", "3")
+    assert (too_many.code, "lets 2 join at these gateways, not 3" in too_many.err) == (1, True)
+    members = delegate.mycel("token", "create", *signing, "--role", "worker")
+    assert (members.code, "makes members by invites" in members.err) == (2, True)
+    text = delegate.mycel("invite", *signing, *where).out.strip()
     options = ("--user", "bob", "--priority-max", "9", "--action", "submit", "--action", "read")
     bob = delegate.mycel("token", "create", *signing, *options).out.strip()
 
@@ -108,6 +113,8 @@ def test_what_a_delegate_gives_on_holds_until_the_delegation_is_revoked(
     log = guest.home / "guest" / "log.jsonl"
     eventually(lambda: "token was revoked" in log.read_text(), "the guest knows why")
     stop(process)
+    inspected = founded.mycel("token", "inspect", str(delegation), "--json").json
+    assert inspected["joins"] == 2
     late = make_swarm("", name="late").mycel("worker", "--join", text)
     assert (late.code, "token was revoked" in late.err) == (1, True)
 
@@ -130,7 +137,7 @@ def test_a_second_gateway_takes_over(founded: Swarm, make_swarm: SwarmMaker) -> 
     eventually(lambda: book.exists() and second["peer"] in book.read_text(), "it has met it too")
 
     def both_named() -> str:
-        text = founded.mycel("invite", "--json").json
+        text = founded.mycel("invite", "--json", "--joins", "2").json
         named = any(second["peer"] in address for address in text["gateways"])
         return str(text["invite"]) if named else ""
 

@@ -8,11 +8,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mycel.access import invites, tokens
 from mycel.access.founding import founder_of
 from mycel.access.home import Home
+from mycel.access.shares import shared_out
 from mycel.access.tokens import Statement
 
 from .conftest import QUICK
@@ -74,24 +76,34 @@ def faketime_library() -> str:
 def test_an_expired_invite(founded: Swarm, guest: Swarm) -> None:
     founder = founder_of(Home(founded.home), "mycel")
     grant = Statement(roles=("worker",), expires_at=time.time() - 3600)
+    shares = shared_out([gateway_address(founded)], [], 1)
+    grant = msgspec.structs.replace(grant, invite=shares.terms)
     token = tokens.issue(founder.secret, "mycel", grant)
-    gateways = (gateway_address(founded),)
-    text = invites.to_text(invites.Invite("mycel", gateways, founder.public, token))
+    text = invites.to_text(invites.Invite("mycel", shares.gateways, founder.public, token))
     done = guest.mycel("worker", "--join", text)
     assert done.code == 1
     assert "this invite has expired" in done.err
     assert "ask for a new one" in done.err
 
 
+def make_member(
+    founded: Swarm, guest: Swarm, text: str, roles: tuple[str, ...], seconds: float = 3600
+) -> None:
+    """As if it had joined by the invite some time ago, by a token that lasts so long."""
+    home = Home(guest.home)
+    folder = home.role("worker")
+    application = invites.redeem(invites.from_text(text), home, folder, "worker")
+    assert application is not None
+    secret = bytes.fromhex(folder.identity_path.read_text())
+    peer = tokens.native().identity(secret)[1]
+    founder = founder_of(Home(founded.home), "mycel")
+    grant = Statement(roles=roles, expires_at=time.time() + seconds, peer=peer)
+    application.accept(folder, tokens.issue(founder.secret, "mycel", grant))
+
+
 def test_a_token_that_expired_since_it_joined(founded: Swarm, guest: Swarm) -> None:
     """The machine was off meanwhile."""
-    home = Home(guest.home)
-    invites.redeem(invites.from_text(invite(founded)), home, home.role("worker"), "worker")
-    founder = founder_of(Home(founded.home), "mycel")
-    peer = tokens.native().identity(bytes.fromhex((guest.home / "worker/identity.key").read_text()))
-    grant = Statement(roles=("worker",), expires_at=time.time() - 3600)
-    ended = tokens.bind(founder.public, tokens.issue(founder.secret, "mycel", grant), peer[1])
-    tokens.store_member_token(home.role("worker").member_token_path, ended)
+    make_member(founded, guest, invite(founded), ("worker",), -3600)
     before = refusals(founded, "expired")
     done = guest.mycel("worker")
     assert done.code == 1
@@ -101,9 +113,7 @@ def test_a_token_that_expired_since_it_joined(founded: Swarm, guest: Swarm) -> N
 
 
 def test_a_token_for_another_role(founded: Swarm, guest: Swarm) -> None:
-    home = Home(guest.home)
-    text = invite(founded, "--role", "worker", "--role", "scheduler")
-    invites.redeem(invites.from_text(text), home, home.role("worker"), "scheduler")
+    make_member(founded, guest, invite(founded), ("scheduler",))
     done = guest.mycel("worker")
     assert done.code == 1
     assert "is for scheduler, not for a worker" in done.err
@@ -133,10 +143,8 @@ def test_a_gateway_that_reaches_no_other(founded: Swarm, guest: Swarm) -> None:
 
 
 def test_a_member_that_starts_while_no_gateway_can_be_reached(founded: Swarm, guest: Swarm) -> None:
-    home = Home(guest.home)
     nowhere = f"/ip4/127.0.0.1/tcp/1/p2p/{gateway_address(founded).rpartition('/')[2]}"
-    text = invite(founded, "--gateway", nowhere)
-    invites.redeem(invites.from_text(text), home, home.role("worker"), "worker")
+    make_member(founded, guest, invite(founded, "--gateway", nowhere), ("worker",))
     process = guest.popen("worker")
     log = guest.home / "worker" / "log.jsonl"
     eventually(

@@ -7,13 +7,13 @@ import time
 from typing import Final, NamedTuple
 
 from mycel._native import identity
-from mycel.access.tokens import Statement, bind, issue
+from mycel.access.tokens import Statement, issue
 from mycel.core.identifiers import PeerId
 
 SWARM_NAME: Final = "fuzz"
 HOUR: Final = 3600
 HELLO_PROTOCOL: Final = "/mycel/hello/1"
-HELLO_VERSION: Final = 1
+HELLO_VERSION: Final = 2
 
 
 class Who(NamedTuple):
@@ -32,8 +32,9 @@ class Owner:
         self.public = identity(self._secret)[0]
 
     def token(self, peer: PeerId, lifetime_seconds: int = HOUR, role: str = "worker") -> bytes:
-        grant = Statement(roles=(role,), expires_at=time.time() + lifetime_seconds)
-        return bind(self.public, issue(self._secret, SWARM_NAME, grant), peer)
+        expires_at = time.time() + lifetime_seconds
+        grant = Statement(roles=(role,), expires_at=expires_at, peer=peer)
+        return issue(self._secret, SWARM_NAME, grant)
 
 
 def hello_block(token: bytes) -> bytes:

@@ -29,7 +29,7 @@ def _clock(shift_ms: int) -> bytes:
     [
         (HELLO_VERSION, HOURS_MS, SWARM_NAME, "clock", "s ahead of this node's: set it right"),
         (HELLO_VERSION, -HOURS_MS, SWARM_NAME, "clock", "s behind this node's: set it right"),
-        (0, 0, SWARM_NAME, "version", "hello version 0 is not spoken here, 1 is: upgrade"),
+        (0, 0, SWARM_NAME, "version", "hello version 0 is not spoken here, 2 is: upgrade"),
         (HELLO_VERSION, 0, "another", "swarm", "this is the swarm"),
     ],
 )

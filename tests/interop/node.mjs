@@ -83,7 +83,7 @@ async function until (condition) {
 async function sayHello (connection) {
   const stream = byteStream(await connection.newStream(HELLO, deadline()))
   const block = Buffer.from(order.hello, 'hex')
-  await stream.write(Buffer.concat([Buffer.from([1]), length(block), block]), deadline())
+  await stream.write(Buffer.concat([Buffer.from([2]), length(block), block]), deadline())
   const head = await exactly(stream, 4)
   const answer = await exactly(stream, (head[2] << 8) | head[3])
   if (head[1] !== ADMITTED) {

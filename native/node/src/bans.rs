@@ -1,8 +1,10 @@
-//! Peers that have misbehaved stay out for a while.
+//! Peers that have misbehaved stay out for a while, and with several of them whoever else comes
+//! by the same invite.
 
 use std::{
     collections::HashMap,
     convert::Infallible,
+    sync::Arc,
     task::{Context, Poll},
     time::Instant,
 };
@@ -16,27 +18,59 @@ use libp2p::{
     },
 };
 
+use crate::{gate::Gate, invite::Serial};
+
+/// So many banned peers of one invite keep out the others that come by it.
+const FAMILY_BANS: usize = 3;
 /// More are never banned at once: the one whose ban would end first is let in.
 const MAX_BANS: usize = 4096;
 
 #[derive(Debug, thiserror::Error)]
-#[error("the peer has misbehaved and is kept out for a while")]
-pub struct Banned;
+pub enum Banned {
+    #[error("the peer has misbehaved and is kept out for a while")]
+    Alone,
+    #[error("several who joined by the peer's invite have misbehaved: it is kept out for a while")]
+    WithFamily,
+}
 
 #[derive(Default)]
 pub struct Behaviour {
     until: HashMap<PeerId, Instant>,
+    /// The invites of the banned.
+    families: HashMap<PeerId, Serial>,
+    /// Who knows by which invite a peer joined.
+    gate: Option<Arc<Gate>>,
 }
 
 impl Behaviour {
+    pub fn new(gate: Option<Arc<Gate>>) -> Behaviour {
+        Behaviour { gate, ..Behaviour::default() }
+    }
+
+    fn family_of(&self, peer: &PeerId) -> Option<Serial> {
+        let admission = self.gate.as_ref()?.admission_of(peer)?;
+        admission.token.invite.map(|invite| invite.root.serial)
+    }
+
+    /// Whether so many of the family are out that no other comes in.
+    fn is_family_banned(&self, family: &Serial) -> bool {
+        let banned =
+            self.families.iter().filter(|(peer, serial)| *serial == family && self.is_banned(peer));
+        banned.count() >= FAMILY_BANS
+    }
+
     pub fn ban(&mut self, peer: PeerId, until: Instant) {
         if self.until.len() >= MAX_BANS
             && let Some(first) = self.until.iter().min_by_key(|(_, until)| **until)
         {
             let first = *first.0;
             self.until.remove(&first);
+            self.families.remove(&first);
         }
         self.until.insert(peer, until);
+        if let Some(family) = self.family_of(&peer) {
+            self.families.insert(peer, family);
+        }
     }
 
     pub fn is_banned(&self, peer: &PeerId) -> bool {
@@ -45,13 +79,20 @@ impl Behaviour {
 
     pub fn forget(&mut self, now: Instant) {
         self.until.retain(|_, until| *until > now);
+        self.families.retain(|peer, _| self.until.contains_key(peer));
     }
 
     fn check(&self, peer: PeerId) -> Result<dummy::ConnectionHandler, ConnectionDenied> {
-        match self.is_banned(&peer) {
-            true => Err(ConnectionDenied::new(Banned)),
-            false => Ok(dummy::ConnectionHandler),
+        if self.is_banned(&peer) {
+            return Err(ConnectionDenied::new(Banned::Alone));
         }
+        // Most of the time nobody is banned, and nobody's invite is asked for.
+        if self.families.len() >= FAMILY_BANS
+            && self.family_of(&peer).is_some_and(|family| self.is_family_banned(&family))
+        {
+            return Err(ConnectionDenied::new(Banned::WithFamily));
+        }
+        Ok(dummy::ConnectionHandler)
     }
 }
 

@@ -61,7 +61,7 @@ impl Behaviour {
         let names = protocols.iter().map(|protocol| protocol.name.clone()).collect();
         let peer = key.public().to_peer_id();
         Ok(Behaviour {
-            bans: bans::Behaviour::default(),
+            bans: bans::Behaviour::new(gate.clone()),
             pending: pending::Behaviour::new(
                 s.max_pending_incoming,
                 s.max_pending_incoming_per_address,

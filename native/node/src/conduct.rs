@@ -4,6 +4,10 @@
 //! to the DHT, streams that it opens, frames on protocols that are limited. Whoever spends
 //! more floods. What no honest node ever sends (forged gossip, forged records, malformed
 //! frames) is a strike, and strikes are forgotten one by one.
+//!
+//! Whoever joined by one invite shares a second account: of as many members' budgets as the
+//! square root of how many may join. Many identities of one stranger gain little by it, and
+//! many honest machines, which send far less than they may, do not feel it.
 
 use std::{
     collections::HashMap,
@@ -14,7 +18,10 @@ use std::{
 use libp2p::PeerId;
 use tokio::sync::mpsc;
 
-use crate::lock;
+use crate::{
+    invite::{Invite, Serial},
+    lock,
+};
 
 pub const FLOOD: &str = "flood";
 pub const FORGED_GOSSIP: &str = "forged_gossip";
@@ -41,6 +48,27 @@ struct Account {
     budget: f64,
     strikes: f64,
     at: Instant,
+}
+
+impl Patience {
+    /// With all who joined by one invite.
+    fn shared(&self, family: &Family) -> Patience {
+        let times = |limit: u32| limit.saturating_mul(family.shares);
+        Patience {
+            messages_per_second: times(self.messages_per_second),
+            burst: times(self.burst),
+            max_strikes: times(self.max_strikes),
+            strike_forgotten: self.strike_forgotten / family.shares,
+        }
+    }
+}
+
+/// The peers that joined by one invite, or by all invites of one delegation.
+#[derive(Clone, Copy, Debug)]
+struct Family {
+    serial: Serial,
+    /// How many members' budgets they have.
+    shares: u32,
 }
 
 /// What a peer has done, judged by one clock. `true` is the end of our patience.
@@ -71,6 +99,12 @@ impl Account {
         self.strikes.ceil() >= f64::from(patience.max_strikes)
     }
 
+    /// One of those who share the account is out: the others are not judged by what it did last.
+    fn relieve(&mut self, patience: &Patience) {
+        self.budget = self.budget.max(0.0) + f64::from(patience.burst);
+        self.strikes = (self.strikes - f64::from(patience.max_strikes)).max(0.0);
+    }
+
     fn is_clean(&self, patience: &Patience) -> bool {
         self.strikes <= 0.0 && self.budget >= f64::from(patience.burst)
     }
@@ -87,14 +121,33 @@ pub struct Conduct {
     patience: Patience,
     max_accounts: usize,
     accounts: Mutex<HashMap<PeerId, Account>>,
+    families: Mutex<Families>,
     reports: mpsc::Sender<Offence>,
+}
+
+#[derive(Default)]
+struct Families {
+    /// Of the connected peers that joined by an invite.
+    of: HashMap<PeerId, Family>,
+    accounts: HashMap<Serial, (Family, Account)>,
 }
 
 impl Conduct {
     pub fn new(patience: Patience, max_accounts: usize) -> (Arc<Conduct>, mpsc::Receiver<Offence>) {
         let (reports, offences) = mpsc::channel(MAX_REPORTS);
-        let accounts = Mutex::default();
-        (Arc::new(Conduct { patience, max_accounts, accounts, reports }), offences)
+        let (accounts, families) = (Mutex::default(), Mutex::default());
+        (Arc::new(Conduct { patience, max_accounts, accounts, families, reports }), offences)
+    }
+
+    /// The peer is connected, and joined by this invite.
+    pub fn joined_by(&self, peer: PeerId, invite: &Invite) {
+        let shares = f64::from(invite.root.total().max(1)).sqrt().ceil() as u32;
+        let family = Family { serial: invite.root.serial, shares };
+        lock(&self.families).of.insert(peer, family);
+    }
+
+    pub fn disconnected(&self, peer: &PeerId) {
+        lock(&self.families).of.remove(peer);
     }
 
     /// Counts messages of the peer; false once it floods.
@@ -111,21 +164,49 @@ impl Conduct {
         &self,
         peer: PeerId,
         reason: &'static str,
-        judge: impl FnOnce(&mut Account, &Patience, Instant) -> bool,
+        judge: impl Fn(&mut Account, &Patience, Instant) -> bool,
     ) -> bool {
         let now = Instant::now();
+        let enough = self.judge_alone(peer, &judge, now) | self.judge_family(peer, &judge, now);
+        if enough {
+            // It begins anew when it is let in again.
+            lock(&self.accounts).remove(&peer);
+            let _ = self.reports.try_send(Offence { peer, reason });
+        }
+        !enough
+    }
+
+    fn judge_alone(
+        &self,
+        peer: PeerId,
+        judge: impl Fn(&mut Account, &Patience, Instant) -> bool,
+        now: Instant,
+    ) -> bool {
         let mut accounts = lock(&self.accounts);
         if accounts.len() >= self.max_accounts && !accounts.contains_key(&peer) {
             self.forget_clean(&mut accounts, now);
         }
         let account = accounts.entry(peer).or_insert_with(|| Account::new(&self.patience, now));
-        let enough = judge(account, &self.patience, now);
+        judge(account, &self.patience, now)
+    }
+
+    /// Whoever exceeds it is most likely who sends most.
+    fn judge_family(
+        &self,
+        peer: PeerId,
+        judge: impl Fn(&mut Account, &Patience, Instant) -> bool,
+        now: Instant,
+    ) -> bool {
+        let mut families = lock(&self.families);
+        let Some(family) = families.of.get(&peer).copied() else { return false };
+        let patience = self.patience.shared(&family);
+        let fresh = || (family, Account::new(&patience, now));
+        let (_, account) = families.accounts.entry(family.serial).or_insert_with(fresh);
+        let enough = judge(account, &patience, now);
         if enough {
-            // It begins anew when it is let in again.
-            accounts.remove(&peer);
-            let _ = self.reports.try_send(Offence { peer, reason });
+            account.relieve(&self.patience);
         }
-        !enough
+        enough
     }
 
     fn forget_clean(&self, accounts: &mut HashMap<PeerId, Account>, now: Instant) {
@@ -136,13 +217,20 @@ impl Conduct {
     }
 
     pub fn tick(&self) {
-        self.forget_clean(&mut lock(&self.accounts), Instant::now());
+        let now = Instant::now();
+        self.forget_clean(&mut lock(&self.accounts), now);
+        lock(&self.families).accounts.retain(|_, (family, account)| {
+            let patience = self.patience.shared(family);
+            account.settle(&patience, now);
+            !account.is_clean(&patience)
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::invite::Terms;
 
     const PATIENCE: Patience = Patience {
         messages_per_second: 10,
@@ -173,6 +261,45 @@ mod tests {
         assert!(!account.strike(&PATIENCE, start + Duration::from_secs(10)));
         assert!(!account.strike(&PATIENCE, start + Duration::from_secs(20)));
         assert!(account.strike(&PATIENCE, start + Duration::from_secs(20)));
+    }
+
+    fn invite(serial: u8, joins: u32) -> Invite {
+        let joins = [(0, joins)].into();
+        let root = Terms { serial: [serial; 16], joins, ..Terms::default() };
+        Invite { root, delegated: None, admitted_by: None }
+    }
+
+    #[test]
+    fn many_identities_of_one_invite_share_a_budget() {
+        let (conduct, mut offences) = Conduct::new(PATIENCE, 100);
+        let peers: Vec<PeerId> = (0..20).map(|_| PeerId::random()).collect();
+        peers.iter().for_each(|peer| conduct.joined_by(*peer, &invite(1, 20)));
+        let other = PeerId::random();
+        conduct.joined_by(other, &invite(2, 20));
+        // Each stays within its own budget of 100; together they have five members'.
+        let passed = peers.iter().take_while(|peer| conduct.spend(**peer, 90)).count();
+        assert_eq!(passed, 5);
+        assert_eq!(offences.try_recv(), Ok(Offence { peer: peers[5], reason: FLOOD }));
+        assert!(conduct.spend(other, 90), "another invite has its own");
+        assert!(conduct.spend(peers[6], 90), "one is out, and the rest have its part");
+        for peer in &peers {
+            conduct.disconnected(peer);
+        }
+        assert!(conduct.spend(peers[7], 90));
+        conduct.tick();
+        assert_eq!(lock(&conduct.families).of.len(), 1);
+    }
+
+    #[test]
+    fn strikes_of_one_invite_add_up() {
+        let (conduct, _offences) = Conduct::new(PATIENCE, 100);
+        let peers: Vec<PeerId> = (0..20).map(|_| PeerId::random()).collect();
+        peers.iter().for_each(|peer| conduct.joined_by(*peer, &invite(1, 20)));
+        let mut passed = 0;
+        for peer in peers.iter().chain(&peers) {
+            passed += usize::from(conduct.strike(*peer, FORGED_GOSSIP));
+        }
+        assert!((14..40).contains(&passed), "two strikes each would pass alone: {passed}");
     }
 
     #[test]

@@ -9,6 +9,11 @@ use crate::{
 };
 
 pub enum Event {
+    /// A gateway has admitted this node, which is a member by this token from now on. Told before
+    /// the connection with that gateway.
+    Admitted {
+        token: Vec<u8>,
+    },
     /// `listen` is absent for a further address of an earlier listener.
     Listening {
         listen: Option<u64>,

@@ -9,6 +9,7 @@
 //! 3  revocations   digest of those that the sender knows, 32 bytes
 //! 4  swarm         its name
 //! 5  instance      16 bytes that are new with each start of the process
+//! 6  granted       from a gateway to a newcomer: the token that it is a member by
 //! ```
 
 pub type Instance = [u8; 16];
@@ -20,6 +21,7 @@ pub struct Hello {
     pub revocations: Option<[u8; 32]>,
     pub swarm: Option<String>,
     pub instance: Option<Instance>,
+    pub granted: Option<Vec<u8>>,
 }
 
 const TOKEN: u8 = 1;
@@ -27,6 +29,7 @@ const WALL: u8 = 2;
 const REVOCATIONS: u8 = 3;
 const SWARM: u8 = 4;
 const INSTANCE: u8 = 5;
+const GRANTED: u8 = 6;
 
 impl Hello {
     pub fn encode(&self) -> Vec<u8> {
@@ -49,6 +52,9 @@ impl Hello {
         if let Some(instance) = &self.instance {
             put(INSTANCE, instance);
         }
+        if let Some(token) = &self.granted {
+            put(GRANTED, token);
+        }
         block
     }
 
@@ -68,6 +74,7 @@ impl Hello {
                 REVOCATIONS => hello.revocations = Some(value.try_into().ok()?),
                 SWARM => hello.swarm = Some(str::from_utf8(value).ok()?.to_owned()),
                 INSTANCE => hello.instance = Some(value.try_into().ok()?),
+                GRANTED => hello.granted = Some(value.to_vec()),
                 _ => {}
             }
             block = rest;
@@ -87,6 +94,7 @@ mod tests {
             revocations: Some([9; 32]),
             swarm: Some("home".into()),
             instance: Some([7; 16]),
+            granted: Some(vec![4, 5]),
         }
     }
 

@@ -24,6 +24,8 @@ pub mod gate;
 mod gossip;
 pub mod hello;
 pub mod identity;
+pub mod invite;
+pub mod joins;
 pub mod membership;
 pub mod node;
 mod peers;

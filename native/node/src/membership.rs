@@ -3,11 +3,17 @@
 //! ```text
 //! owner's block   swarm("…") user("…") role("…") action("…") priority_max(n) cap("…", n)
 //!                 cluster("…") expires(date)                      grants
+//!                 member("…"): the peer that the owner made a member
+//!                 invite(…): see `invite`; a gateway makes members by it
 //!                 delegate(key): the next block must be signed by that key
 //! key's block     the same facts, signed by the delegate         grants less
 //! later blocks    limit("roles", […]), limit("expires", date) …   narrow
 //!                 check if peer("…")                              binds
 //! ```
+//!
+//! A member's token says by whom it was admitted: the owner, who names the peer, or a gateway of
+//! an invite. Roles in any other token are good for nothing, since whoever holds it could bind it
+//! to as many peers as they like.
 //!
 //! Anybody who holds a token can append a block offline, and nobody can take one away. A
 //! token that a peer presents must be bound to it: encryption has proven the peer id before the
@@ -25,7 +31,10 @@ use biscuit_auth::{
     error,
 };
 
-use crate::rights::{CAP, NEVER, Rights, Unknown, mask_of};
+use crate::{
+    invite::{self, Invite, Terms},
+    rights::{CAP, NEVER, Rights, Unknown, mask_of},
+};
 
 pub const MAX_TOKEN_BYTES: usize = 8 * 1024;
 const MAX_BLOCKS: usize = 16;
@@ -50,6 +59,12 @@ pub enum TokenError {
     Unbound,
     #[error("token is a delegation: the key that it names has to sign what is given on")]
     Delegation,
+    #[error("token is an invite's, and no gateway that the invite names has admitted this node")]
+    NotAdmitted,
+    #[error("token names neither the peer that it is for nor an invite: ask for an invite")]
+    Unvouched,
+    #[error("invite is used up: {0} may join by it at this gateway, and as many have")]
+    UsedUp(u32),
     #[error("token has a restriction {0:?} that this version does not know")]
     Restriction(String),
     #[error("token gives no right to be a member")]
@@ -72,6 +87,9 @@ impl TokenError {
             TokenError::WrongPeer => "wrong_peer",
             TokenError::Unbound => "unbound",
             TokenError::Delegation => "delegation",
+            TokenError::NotAdmitted => "not_admitted",
+            TokenError::Unvouched => "unvouched",
+            TokenError::UsedUp(_) => "used_up",
             TokenError::Restriction(_) => "restriction",
             TokenError::NoRole => "role",
             TokenError::Expired => "expired",
@@ -96,6 +114,9 @@ pub struct Token {
     /// Of the key that vouches for it: the owner's, or one that the owner delegated to.
     pub signer: [u8; 32],
     pub is_bound: bool,
+    /// The peer that the owner made a member by it.
+    pub member: Option<String>,
+    pub invite: Option<Invite>,
 }
 
 /// What a block grants or narrows. Nothing is said of what is absent.
@@ -108,9 +129,12 @@ pub struct Statement {
     pub caps: BTreeMap<String, i64>,
     pub cluster: Option<String>,
     pub expires_at: Option<u64>,
+    /// Makes this peer a member, and binds to it. Of the owner's block alone.
+    pub peer: Option<String>,
+    pub invite: Option<Terms>,
 }
 
-/// A token of the owner's; unbound.
+/// A token of the owner's; unbound unless it names a peer.
 pub fn issue(owner: &[u8], swarm: &str, grant: &Statement) -> Result<Vec<u8>, TokenError> {
     let block = granting(grant)?.fact(text("swarm", swarm)).map_err(making)?;
     build(owner, block)
@@ -138,16 +162,38 @@ pub fn issue_delegated(
     delegation: &[u8],
     grant: &Statement,
 ) -> Result<Vec<u8>, TokenError> {
-    let delegation = signed(owner, delegation)?;
+    if grant.peer.is_some() {
+        let text = "a delegate makes no members by itself: it invites them";
+        return Err(TokenError::Making(text.into()));
+    }
     let key = keypair(secret)?;
-    let named = delegate_of(&mut authorizer(&delegation, NOBODY, 0)?)?;
+    let named = delegate_of(&mut authorizer(&signed(owner, delegation)?, NOBODY, 0)?)?;
     if named.as_deref() != Some(&key.public().to_bytes()[..]) {
         return Err(TokenError::Making("the delegation names another key".into()));
     }
-    let request = delegation.third_party_request().map_err(making)?;
-    let block = request.create_block(&key.private(), granting(grant)?).map_err(making)?;
-    let token = delegation.append_third_party(key.public(), block).map_err(making)?;
+    append_signed(secret, owner, delegation, granting(grant)?)
+}
+
+/// The same token with a block that another key signs.
+pub(crate) fn append_signed(
+    secret: &[u8],
+    owner: &[u8],
+    token: &[u8],
+    block: BlockBuilder,
+) -> Result<Vec<u8>, TokenError> {
+    let token = signed(owner, token)?;
+    has_room(&token)?;
+    let key = keypair(secret)?;
+    let request = token.third_party_request().map_err(making)?;
+    let block = request.create_block(&key.private(), block).map_err(making)?;
+    let token = token.append_third_party(key.public(), block).map_err(making)?;
     token.to_vec().map_err(making)
+}
+
+/// The terms of an invite, or of a delegation that lets its key invite. Nothing else of the token
+/// is judged.
+pub fn terms(owner: &[u8], token: &[u8]) -> Result<Option<Terms>, TokenError> {
+    invite::terms(&mut authorizer(&signed(owner, token)?, NOBODY, 0)?, None)
 }
 
 /// The same token with less in it.
@@ -157,9 +203,12 @@ pub fn narrow(owner: &[u8], token: &[u8], limits: &Statement) -> Result<Vec<u8>,
 
 /// The same token, good for this peer alone.
 pub fn bind(owner: &[u8], token: &[u8], peer: &str) -> Result<Vec<u8>, TokenError> {
+    append(&signed(owner, token)?, bound(BlockBuilder::new(), peer)?)
+}
+
+fn bound(block: BlockBuilder, peer: &str) -> Result<BlockBuilder, TokenError> {
     let peer = builder::pred("peer", &[builder::string(peer)]);
-    let check = builder::check(&[peer], CheckKind::One);
-    append(&signed(owner, token)?, BlockBuilder::new().check(check).map_err(making)?)
+    block.check(builder::check(&[peer], CheckKind::One)).map_err(making)
 }
 
 /// What a token says if the owner, or a key that the owner delegated to, signed it and it
@@ -178,6 +227,12 @@ pub fn inspect(owner: &[u8], peer: &str, wall: u64, token: &[u8]) -> Result<Toke
     };
     let mut rights = granted(&mut theirs, None)?;
     let mut signer = to_array(owner)?;
+    let mut member = texts(&mut theirs, "member", None)?.pop();
+    let mut invite = invite::terms(&mut theirs, None)?.map(|root| Invite {
+        root,
+        delegated: None,
+        admitted_by: None,
+    });
     if let Some(key) = delegate_of(&mut theirs)? {
         let key = public(&key)?;
         // The block right behind: any other order would let somebody else come between.
@@ -186,13 +241,20 @@ pub fn inspect(owner: &[u8], peer: &str, wall: u64, token: &[u8]) -> Result<Toke
         }
         rights.meet(&granted(&mut theirs, Some(key))?);
         signer = to_array(&key.to_bytes())?;
+        // Who was given the right to invite makes members by invites, and in no other way.
+        member = None;
+        let delegated = invite::terms(&mut theirs, Some(key))?;
+        invite = invite.filter(|_| delegated.is_some()).map(|one| Invite { delegated, ..one });
+    }
+    if let Some(invite) = &mut invite {
+        invite.admitted_by = invite::admitted_by(&biscuit, &mut theirs, invite, peer)?;
     }
     for (key, value) in restrictions(&mut theirs)? {
         rights.narrow(&key, &value)?;
     }
     let ids = biscuit.revocation_identifiers();
     let revocation_ids = ids.iter().map(|id| *blake3::hash(id).as_bytes()).collect();
-    Ok(Token { rights, revocation_ids, signer, is_bound })
+    Ok(Token { rights, revocation_ids, signer, is_bound, member, invite })
 }
 
 // What blocks hold
@@ -211,10 +273,22 @@ fn granting(grant: &Statement) -> Result<BlockBuilder, TokenError> {
             .iter()
             .map(|(name, most)| fact("cap", [Term::Str(name.clone()), Term::Integer(*most)])),
     );
-    block(facts)
+    if let Some(terms) = &grant.invite {
+        facts.extend(invite::facts(terms)?);
+    }
+    match &grant.peer {
+        None => block(facts),
+        Some(peer) => {
+            facts.push(text("member", peer));
+            bound(block(facts)?, peer)
+        }
+    }
 }
 
 fn limiting(limits: &Statement) -> Result<BlockBuilder, TokenError> {
+    if limits.invite.is_some() || limits.peer.is_some() {
+        return Err(TokenError::Making("a block that narrows makes no members".into()));
+    }
     let set = |names: &Vec<String>| Term::Set(names.iter().cloned().map(Term::Str).collect());
     let mut facts = Vec::new();
     let mut limit = |key: &str, value| facts.push(fact("limit", [Term::Str(key.into()), value]));
@@ -296,7 +370,7 @@ fn texts(
 }
 
 /// Facts of the owner's block, or of those that `key` signed.
-fn query(
+pub(crate) fn query(
     authorizer: &mut Authorizer,
     name: &str,
     terms: usize,
@@ -349,10 +423,15 @@ fn build(secret: &[u8], block: BlockBuilder) -> Result<Vec<u8>, TokenError> {
     token.to_vec().map_err(making)
 }
 
-fn append(token: &Biscuit, block: BlockBuilder) -> Result<Vec<u8>, TokenError> {
-    if token.block_count() >= MAX_BLOCKS {
-        return Err(TokenError::Making(format!("it has {MAX_BLOCKS} blocks already")));
+fn has_room(token: &Biscuit) -> Result<(), TokenError> {
+    match token.block_count() >= MAX_BLOCKS {
+        true => Err(TokenError::Making(format!("it has {MAX_BLOCKS} blocks already"))),
+        false => Ok(()),
     }
+}
+
+fn append(token: &Biscuit, block: BlockBuilder) -> Result<Vec<u8>, TokenError> {
+    has_room(token)?;
     token.append(block).and_then(|token| token.to_vec()).map_err(making)
 }
 

@@ -1,6 +1,6 @@
 //! The way into a node for other threads.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc};
 
 use futures::FutureExt;
 use libp2p::{
@@ -13,7 +13,8 @@ use crate::{
     driver::{self, Driver, Shared},
     envelope::Signer,
     event::Event,
-    gate::{Entrance, Gate},
+    gate::{Entrance, Gate, Porter},
+    joins::Joins,
     queue::EventQueue,
     settings::{Liveness, Protocol, Settings},
 };
@@ -113,6 +114,16 @@ pub struct Start {
     pub settings: Settings,
 }
 
+/// Admits by the node's own key, which is what its peer id says of it.
+fn porter(key: &Keypair, joins: PathBuf) -> Result<Porter, String> {
+    let key = key.clone().try_into_ed25519().map_err(|error| error.to_string())?;
+    Ok(Porter {
+        secret: key.secret().as_ref().to_vec(),
+        public: key.public().to_bytes(),
+        joins: Arc::new(Joins::new(joins)),
+    })
+}
+
 #[derive(Clone)]
 pub struct Node {
     pub peer: PeerId,
@@ -126,10 +137,13 @@ impl Node {
     /// Starts a node; must be called inside a tokio runtime. Its last event is `Stopped`.
     pub fn start(start: Start, queue: Arc<EventQueue>) -> Result<Node, String> {
         let settings = &start.settings;
+        let porter = settings.joins.clone().map(|path| porter(&start.key, path)).transpose()?;
         let gate = Arc::new(Gate::new(Entrance {
             owner: start.owner,
             swarm: start.swarm_name.clone(),
+            peer: start.key.public().to_peer_id(),
             token: start.token,
+            porter,
             timeout: settings.hello_timeout,
             tolerance: settings.clock_tolerance,
             max_clock_skew: settings.max_clock_skew,

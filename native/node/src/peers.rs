@@ -168,6 +168,9 @@ impl Peers {
         };
         peer.heard.now();
         self.facts.insert(id, facts);
+        if let Some(invite) = &admission.token.invite {
+            self.conduct.joined_by(id, invite);
+        }
         let admission = Box::new(admission);
         self.queue.push(Event::Connected { peer: id, admission, address, relayed });
     }
@@ -189,6 +192,7 @@ impl Peers {
         }
         if remaining == 0 {
             self.facts.remove(&id);
+            self.conduct.disconnected(&id);
             peer.departing = Some(cause);
             self.depart_if_done(id);
         } else {

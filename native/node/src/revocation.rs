@@ -37,6 +37,33 @@ pub fn read(owner: &PublicKey, swarm: &str, record: &[u8]) -> Option<(Id, u64)> 
     Some((*id, u64::from_be_bytes(expires_at.try_into().ok()?)))
 }
 
+/// The gossip topic of revocations.
+pub fn topic(swarm: &str) -> String {
+    format!("mycel/{swarm}/revocations")
+}
+
+/// The records of a gossip message: a MessagePack array of binaries. Nothing if it is anything
+/// else, or empty.
+pub fn unpack(message: &[u8]) -> Option<Vec<&[u8]>> {
+    const BINARY: [u8; 2] = [0xc4, RECORD_BYTES as u8];
+    let (count, records) = match message {
+        [head @ 0x90..=0x9f, rest @ ..] => (usize::from(head & 0x0f), rest),
+        [0xdc, high, low, rest @ ..] => (usize::from(u16::from_be_bytes([*high, *low])), rest),
+        _ => return None,
+    };
+    let each = BINARY.len() + RECORD_BYTES;
+    if count == 0 || records.len() != count * each {
+        return None;
+    }
+    records.chunks_exact(each).map(|record| record.strip_prefix(&BINARY)).collect()
+}
+
+/// When the token of a record would have ended; nothing that is said here is signed yet.
+pub fn ends_at(record: &[u8]) -> Option<u64> {
+    let bytes = record.get(ID_BYTES..SIGNED_BYTES)?;
+    Some(u64::from_be_bytes(bytes.try_into().ok()?))
+}
+
 fn signed_bytes(swarm: &str, record: &[u8]) -> Vec<u8> {
     let mut bytes = CONTEXT.to_vec();
     bytes.extend_from_slice(&(swarm.len() as u64).to_be_bytes());
@@ -131,6 +158,22 @@ mod tests {
             forged[at] ^= 1;
             assert_eq!(read(&owner.public(), "home", &forged), None);
         }
+    }
+
+    #[test]
+    fn messages_hold_whole_records_and_nothing_else() {
+        let record = [5; RECORD_BYTES];
+        let packed = |count: usize, head: &[u8]| {
+            let each = [&[0xc4, RECORD_BYTES as u8][..], &record].concat();
+            [head.to_vec(), each.repeat(count)].concat()
+        };
+        assert_eq!(unpack(&packed(2, &[0x92])), Some(vec![&record[..]; 2]));
+        assert_eq!(unpack(&packed(300, &[0xdc, 1, 44])).map(|all| all.len()), Some(300));
+        for (count, head) in [(0, 0x90), (1, 0x92), (2, 0x91), (1, 0xc4), (1, 0x81)] {
+            assert_eq!(unpack(&packed(count, &[head])), None);
+        }
+        assert_eq!(unpack(&[]), None);
+        assert_eq!(unpack(&[packed(1, &[0x91]), vec![0]].concat()), None);
     }
 
     #[test]

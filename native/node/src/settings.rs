@@ -1,6 +1,6 @@
 //! Every limit and time-out of a node in one place.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use libp2p::StreamProtocol;
 
@@ -134,6 +134,8 @@ pub struct Settings {
     pub max_addresses_per_peer: usize,
     /// This node serves others, and must itself be reachable where it listens.
     pub gateway: bool,
+    /// Where a gateway counts whom it admits by invites; without, it admits nobody by them.
+    pub joins: Option<PathBuf>,
     /// A gateway passes others' circuits on,
     pub relay_service: bool,
     /// …tells them whether they can be reached,
@@ -199,6 +201,7 @@ impl Default for Settings {
             max_known_peers: 16_384,
             max_addresses_per_peer: 10,
             gateway: false,
+            joins: None,
             relay_service: true,
             autonat_service: true,
             dht_service: true,

@@ -15,7 +15,11 @@ use libp2p::{
     swarm::{SwarmEvent, dummy},
 };
 use mycel_node::{
-    event::Event, failure::DialFailure, gate::HELLO_PROTOCOL, revocation, settings::Settings,
+    event::Event,
+    failure::DialFailure,
+    gate::{HELLO_PROTOCOL, HELLO_VERSION},
+    revocation,
+    settings::Settings,
     streams::behaviour::StreamEvent,
 };
 
@@ -118,7 +122,8 @@ async fn bad_tokens_are_refused_with_a_reason_on_both_sides() {
         (owner.token(&peer, -10), "expired"),
         (Owner::new().token(&peer, 3600), "not signed"),
         (owner.token(&member.peer, 3600), "bound to another peer"),
-        (owner.invite(3600), "not bound to a peer"),
+        (owner.unbound(3600), "not bound to a peer"),
+        (owner.bind(&owner.unbound(3600), &peer), "names neither the peer"),
         (owner.user_token(&peer), "no right to be a member"),
         (owner.token_of("elsewhere", &peer), "for the swarm \"elsewhere\""),
         (vec![0; 3], "no token"),
@@ -163,11 +168,11 @@ async fn nonsense_in_the_hello_is_refused() {
     let address = member.listen().await;
     for (hello, reason) in [
         (vec![9, 0, 0], "version 9 is not spoken here"),
-        (vec![1, 0xff, 0xff], "too long"),
-        (vec![1, 0, 4, 1, 2, 3, 4], "malformed"),
-        (vec![1, 0, 5, 1, 0, 2, 3, 4], "no token"),
-        (vec![1, 0, 11, 2, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1], "s behind this node's"),
-        (vec![1, 0, 5, 4, 0, 2, b'n', b'o'], "this is the swarm \"test\", not \"no\""),
+        (vec![HELLO_VERSION, 0xff, 0xff], "too long"),
+        (vec![HELLO_VERSION, 0, 4, 1, 2, 3, 4], "malformed"),
+        (vec![HELLO_VERSION, 0, 5, 1, 0, 2, 3, 4], "no token"),
+        (vec![HELLO_VERSION, 0, 11, 2, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1], "s behind this node's"),
+        (vec![HELLO_VERSION, 0, 5, 4, 0, 2, b'n', b'o'], "this is the swarm \"test\", not \"no\""),
     ] {
         let swarm = raw(&Keypair::generate_ed25519(), None, &[]);
         let mut stream = raw_stream(swarm, &address, member.peer, HELLO).await;

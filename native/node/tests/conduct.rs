@@ -107,7 +107,7 @@ async fn a_member_that_sends_malformed_frames_is_cut_off() {
     let bad = key.public().to_peer_id();
     for strike in 1..=3 {
         assert_eq!(victim.count(|event| cut_off(event).is_some()), 0, "before {strike}");
-        let gate = owner.gate(owner.token(&bad, 3600));
+        let gate = owner.gate(bad, owner.token(&bad, 3600));
         let swarm = raw(&key, Some(gate), &[WORK]);
         let mut stream = raw_stream(swarm, &address, victim.peer, WORK).await;
         stream.write_all(&[0xff; 64]).await.unwrap();

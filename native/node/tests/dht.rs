@@ -128,7 +128,7 @@ impl Liar {
         let key = Keypair::generate_ed25519();
         let peer = key.public().to_peer_id();
         let token = owner.token(&peer, 3600);
-        let (transport, _) = open_transport(&key, Some(owner.gate(token)));
+        let (transport, _) = open_transport(&key, Some(owner.gate(peer, token)));
         let config = kad::Config::new(dht::PROTOCOL);
         let behaviour = kad::Behaviour::with_config(peer, MemoryStore::new(peer), config);
         let mut swarm = Swarm::new(transport, behaviour, peer, patient());

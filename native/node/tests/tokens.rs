@@ -35,6 +35,7 @@ fn full() -> Statement {
         caps: BTreeMap::from([("memory".into(), 5000)]),
         cluster: None,
         expires_at: Some(NOW + 100),
+        ..Statement::default()
     }
 }
 
@@ -116,6 +117,7 @@ fn narrowing_takes_away_and_never_gives() {
         caps: BTreeMap::from([("memory".into(), 9000), ("cpu_cores".into(), 2000)]),
         cluster: Some("rack".into()),
         expires_at: Some(NOW + 1000),
+        ..Statement::default()
     };
     let narrowed = membership::narrow(&owner.public, &token, &greedy).unwrap();
     let found = rights(&owner, &narrowed);

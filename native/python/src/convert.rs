@@ -39,6 +39,7 @@ mod kind {
     pub const RECORD_FOUND: u8 = 20;
     pub const RESERVATION: u8 = 21;
     pub const CUT_OFF: u8 = 22;
+    pub const ADMITTED: u8 = 23;
 }
 
 /// The Python objects that live longer than one event.
@@ -178,6 +179,9 @@ impl Objects {
             }
             Event::CutOff { peer, reason } => {
                 (kind::CUT_OFF, (self.peer(py, &peer), reason)).into_pyobject(py)
+            }
+            Event::Admitted { token } => {
+                (kind::ADMITTED, (PyBytes::new(py, &token),)).into_pyobject(py)
             }
             Event::RoundTrip { peer, seconds } => {
                 (kind::ROUND_TRIP, (self.peer(py, &peer), seconds)).into_pyobject(py)

@@ -2,7 +2,10 @@
 
 use std::str::FromStr;
 
-use mycel_node::{identity as keys, libp2p::PeerId};
+use mycel_node::{
+    identity as keys,
+    libp2p::{PeerId, identity::PublicKey},
+};
 use pyo3::{prelude::*, types::PyBytes};
 
 use crate::errors::{InvalidAddress, InvalidKey};
@@ -22,4 +25,16 @@ pub fn identity<'py>(py: Python<'py>, secret: &[u8]) -> PyResult<(Bound<'py, PyB
     let key = keys::keypair(secret).map_err(invalid_key)?;
     let public = keys::public_bytes(&key).map_err(invalid_key)?;
     Ok((PyBytes::new(py, &public), key.public().to_peer_id().to_base58()))
+}
+
+/// The Ed25519 public key that a peer id holds.
+#[pyfunction]
+pub fn public_key_of<'py>(py: Python<'py>, peer: &str) -> PyResult<Bound<'py, PyBytes>> {
+    let id = peer_id(peer)?;
+    let hash = id.as_ref();
+    // Those of other keys are digests.
+    let key = (hash.code() == 0).then(|| PublicKey::try_decode_protobuf(hash.digest()).ok());
+    let key = key.flatten().and_then(|key| key.try_into_ed25519().ok());
+    let key = key.ok_or_else(|| InvalidKey::new_err(format!("{peer} is of no Ed25519 key")))?;
+    Ok(PyBytes::new(py, &key.to_bytes()))
 }

@@ -47,14 +47,14 @@ mod _native {
     #[pymodule_export]
     use super::{
         files::begin_write_back,
-        keys::identity,
+        keys::{identity, public_key_of},
         launcher,
         node::Node,
         slice::Slice,
         stream::Stream,
         tokens::{
-            bind_token, delegate_token, inspect_token, issue_delegated_token, issue_token,
-            narrow_token, read_revocation, sign_revocation,
+            bind_token, delegate_token, inspect_token, invite_terms, issue_delegated_token,
+            issue_token, narrow_token, read_revocation, sign_revocation,
         },
     };
 }

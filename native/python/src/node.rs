@@ -310,6 +310,10 @@ fn read_settings(options: &Bound<'_, PyDict>) -> PyResult<Settings> {
             "republish_seconds" => s.republish = time()?,
             "kademlia_replication" => s.kademlia_replication = value.extract()?,
             "gateway" => s.gateway = value.extract()?,
+            "joins_path" => {
+                let path: String = value.extract()?;
+                s.joins = (!path.is_empty()).then(|| path.into());
+            }
             "relay_service" => s.relay_service = value.extract()?,
             "autonat_service" => s.autonat_service = value.extract()?,
             "dht_service" => s.dht_service = value.extract()?,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use mycel_node::{
     clock, identity as keys,
+    invite::Terms,
     membership::{self, Statement, Token, TokenError},
     revocation,
     rights::NEVER,
@@ -26,8 +27,12 @@ fn bytes<'py>(py: Python<'py>, made: Result<Vec<u8>, TokenError>) -> PyResult<Bo
     made.map(|token| PyBytes::new(py, &token)).map_err(refused)
 }
 
+/// The terms of an invite as Python has them: serial, (key, place) of each gateway, and how many
+/// may join at each place.
+type TermsArguments = ([u8; 16], Vec<([u8; 32], u32)>, BTreeMap<u32, u32>);
+
 /// What a block says, from a dict: user, roles, actions, priority_max, caps (in thousandths),
-/// cluster, expires_at. What is absent or None is not said.
+/// cluster, expires_at, peer, invite. What is absent or None is not said.
 fn statement(given: &Bound<'_, PyDict>) -> PyResult<Statement> {
     let mut s = Statement::default();
     for (name, value) in given {
@@ -40,6 +45,11 @@ fn statement(given: &Bound<'_, PyDict>) -> PyResult<Statement> {
             "caps" => s.caps = value.extract::<BTreeMap<String, i64>>()?,
             "cluster" => s.cluster = value.extract()?,
             "expires_at" => s.expires_at = value.extract()?,
+            "peer" => s.peer = value.extract()?,
+            "invite" => {
+                let terms: Option<TermsArguments> = value.extract()?;
+                s.invite = terms.map(|(serial, gateways, joins)| Terms { serial, gateways, joins });
+            }
             _ => return Err(InvalidSetting::new_err(format!("a token cannot say {name:?}"))),
         }
     }
@@ -110,11 +120,32 @@ pub fn inspect_token<'py>(
     described(py, &found.map_err(refused)?)
 }
 
+/// The terms of an invite, or of a delegation that lets its key invite; None of any other token.
+#[pyfunction]
+pub fn invite_terms<'py>(
+    py: Python<'py>,
+    owner_public: &[u8],
+    token: &[u8],
+) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    let terms = membership::terms(owner_public, token).map_err(refused)?;
+    terms
+        .map(|terms| {
+            let key = |(key, place): &([u8; 32], u32)| (PyBytes::new(py, key), *place);
+            let gateways: Vec<_> = terms.gateways.iter().map(key).collect();
+            (PyBytes::new(py, &terms.serial), gateways, terms.joins).into_pyobject(py)
+        })
+        .transpose()
+}
+
 /// A token's content as `mycel.access.tokens` takes it.
 pub fn described<'py>(py: Python<'py>, token: &Token) -> PyResult<Bound<'py, PyTuple>> {
     let rights = &token.rights;
     let ids: Vec<_> = token.revocation_ids.iter().map(|id| PyBytes::new(py, id)).collect();
     let expires_at = (rights.expires_at != NEVER).then_some(rights.expires_at);
+    let invite = token.invite.as_ref().map(|invite| {
+        let admitted_by = invite.admitted_by.map(|key| PyBytes::new(py, &key));
+        (PyBytes::new(py, &invite.serial()), invite.joins(), admitted_by)
+    });
     (
         &rights.swarm,
         &rights.user,
@@ -127,6 +158,7 @@ pub fn described<'py>(py: Python<'py>, token: &Token) -> PyResult<Bound<'py, PyT
         ids,
         PyBytes::new(py, &token.signer),
         token.is_bound,
+        invite,
     )
         .into_pyobject(py)
 }

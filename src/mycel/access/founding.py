@@ -14,7 +14,7 @@ from mycel.core.work import DEFAULT_USER
 from .errors import NotFounder, SecretExists, SecretMissing
 from .home import Home
 from .keys import load_key, load_or_create_key, store_public_key
-from .tokens import Statement, bind, issue, load_api_token, native, store_api_token
+from .tokens import Statement, issue, load_api_token, native, store_api_token
 
 OWN_TOKEN_SECONDS: Final = 10 * 365 * 86_400
 """Tokens that the founder gives to its own machine."""
@@ -29,8 +29,8 @@ class Founder(msgspec.Struct, frozen=True):
 
     def member_token(self, peer: str, roles: tuple[str, ...]) -> bytes:
         """For a node of the founder's own home."""
-        grant = Statement(roles=roles, expires_at=time.time() + OWN_TOKEN_SECONDS)
-        return bind(self.public, issue(self.secret, self.swarm, grant), peer)
+        grant = Statement(roles=roles, expires_at=time.time() + OWN_TOKEN_SECONDS, peer=peer)
+        return issue(self.secret, self.swarm, grant)
 
 
 def found(home: Home, swarm: str) -> Founder:

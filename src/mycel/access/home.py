@@ -5,6 +5,7 @@
   owner.key          of whoever founded the swarm here
   owner.pub          its public half: what every token here is held against
   revocations        the owner's, as far as this home has heard of them
+  joins              who has joined by which invite, as the gateways here have counted
   users.json         whom the owner gave tokens to
   mycel.toml         optional
   <role>/            gateway, scheduler, worker-1, …
@@ -56,6 +57,7 @@ class Home:
         self.owner_key_path: Final = path / "owner.key"
         self.owner_public_path: Final = path / "owner.pub"
         self.revocations_path: Final = path / "revocations"
+        self.joins_path: Final = path / "joins"
         self.users_path: Final = path / "users.json"
         self.configuration_path: Final = path / "mycel.toml"
 

@@ -1,9 +1,10 @@
 """Invites: one string that brings a new machine into a swarm.
 
 It holds the swarm's name, where its gateways are, the owner's public key and a token that is
-not bound to anybody yet: whoever has the string can join, until the token ends or is revoked.
-The version stands in front, and a checksum is in it, so that a mistyped invite is told apart
-from an old one.
+not bound to anybody yet. The token names the gateways' keys and how many may join: a new machine
+shows it to one of these gateways, which counts, and gives it the token of a member
+(`roles/admission.py`). Everybody else refuses it. The version stands in front, and a checksum is
+in it, so that a mistyped invite is told apart from an old one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from .errors import AccessError, InviteMistyped, InviteUnusable
 from .home import Home, RoleFolder, write_state
 from .keys import load_or_create_key, store_public_key
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""2: gateways exchange it for a member's token; in version 1 its holder made that alone."""
 GATEWAYS_MAX: Final = 16
 LENGTH_MAX: Final = 16_384
 _FORM: Final = re.compile(r"mycel-invite-(\d{1,4})\.([A-Za-z0-9_-]+)")
@@ -55,6 +57,19 @@ class Joined(msgspec.Struct, frozen=True):
         if not all(address.startswith(ON_THIS_MACHINE) for address in self.gateways):
             found["swarm.listen"] = [EVERYWHERE]
         return found
+
+
+class Application(msgspec.Struct, frozen=True):
+    """What a newcomer shows to the gateways of its invite, to become a member."""
+
+    token: bytes
+    """The invite's, bound to the newcomer and for its role alone."""
+    joined: Joined
+
+    def accept(self, folder: RoleFolder, member_token: bytes) -> None:
+        """A gateway has admitted this node. Until then an earlier membership stays as it was."""
+        tokens.store_member_token(folder.member_token_path, member_token)
+        write_state(folder.joined_path, self.joined)
 
 
 def to_text(invite: Invite) -> str:
@@ -95,14 +110,15 @@ def read(given: str) -> Invite:
     return from_text(given)
 
 
-def redeem(invite: Invite, home: Home, folder: RoleFolder, role: str) -> None:
-    """Makes this node a member: its identity, and the token bound to it."""
+def redeem(invite: Invite, home: Home, folder: RoleFolder, role: str) -> Application | None:
+    """Creates this node's identity, and what it asks a gateway with to become a member. None if it
+    is one already and the invite has ended since."""
     try:
         _check(invite, role)
     except InviteUnusable:
         if not _is_member(invite, folder):
             raise
-        return  # it has joined before, and its own token is still good
+        return None
     home.create()
     folder.create()
     store_public_key(home.owner_public_path, invite.owner_public)
@@ -110,11 +126,8 @@ def redeem(invite: Invite, home: Home, folder: RoleFolder, role: str) -> None:
         load_or_create_key(folder.identity_path, "this node's identity")
     )[1]
     bound = tokens.bind(invite.owner_public, invite.token, peer)
-    limits = tokens.Statement(roles=(role,))
-    tokens.store_member_token(
-        folder.member_token_path, tokens.narrow(invite.owner_public, bound, limits)
-    )
-    write_state(folder.joined_path, Joined(invite.swarm, _usable(invite.gateways)))
+    own = tokens.narrow(invite.owner_public, bound, tokens.Statement(roles=(role,)))
+    return Application(own, Joined(invite.swarm, _usable(invite.gateways)))
 
 
 def _usable(gateways: tuple[str, ...]) -> tuple[str, ...]:
@@ -133,12 +146,12 @@ def _check(invite: Invite, role: str) -> Rights:
             f"this invite has expired ({ended:%Y-%m-%d %H:%M} UTC): ask for a new one, and see "
             "that this machine's clock is right"
         )
-    if rights.swarm != invite.swarm or rights.is_bound:
+    if rights.swarm != invite.swarm or rights.is_bound or not rights.invite:
         raise InviteUnusable("this invite contradicts itself: ask for a new one")
-    if invite.gateways and not _usable(invite.gateways):
+    if not _usable(invite.gateways):
+        named = "".join(f" ({one!r}: {objection(one)})" for one in invite.gateways[:1])
         raise InviteUnusable(
-            f"this invite names no gateway that can be reached from here ({invite.gateways[0]!r}: "
-            f"{objection(invite.gateways[0])}): ask for a new one"
+            f"this invite names no gateway that can be reached from here{named}: ask for a new one"
         )
     if role not in rights.roles:
         roles = ", ".join(sorted(rights.roles)) or "nothing"

@@ -26,6 +26,21 @@ _API_TOKEN: Final = "the API token"  # noqa: S105 – its name, not the token
 _MEMBER_TOKEN: Final = "the member token"  # noqa: S105
 
 
+class Terms(msgspec.Struct, frozen=True):
+    """What a block says of an invite; `native/node/src/invite.rs` has the rules."""
+
+    serial: bytes
+    gateways: tuple[tuple[bytes, int], ...]
+    """Who may admit: the public key of each gateway, and its place. Gateways that share a home
+    folder have one place, and keep one count."""
+    joins: dict[int, int]
+    """How many may join at each place."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.joins.values())
+
+
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """What one block of a token grants, or leaves of what was granted. None says nothing."""
 
@@ -37,12 +52,18 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str | None = None
     expires_at: float | None = None
     """Unix time; whole seconds count."""
+    peer: str | None = None
+    """Whom the owner makes a member by it; it is bound to that peer."""
+    invite: Terms | None = None
 
     def spelled(self) -> dict[str, Any]:
         """As the native extension takes it: caps in thousandths."""
         caps = {name: round(most * 1000) for name, most in self.caps.items()}
         expires_at = None if self.expires_at is None else int(self.expires_at)
-        return {**msgspec.structs.asdict(self), "caps": caps, "expires_at": expires_at}
+        changed: dict[str, Any] = {"caps": caps, "expires_at": expires_at}
+        if self.invite is not None:
+            changed["invite"] = msgspec.structs.astuple(self.invite)
+        return msgspec.structs.asdict(self) | changed
 
 
 def native() -> ModuleType:
@@ -86,6 +107,15 @@ def bind(owner_public: bytes, token: bytes, peer: str) -> bytes:
     return made
 
 
+def terms_of(owner_public: bytes, token: bytes) -> Terms | None:
+    """Of an invite, or of a delegation that lets its key invite."""
+    found = native().invite_terms(owner_public, token)
+    if found is None:
+        return None
+    serial, gateways, joins = found
+    return Terms(serial, tuple(gateways), joins)
+
+
 def inspect(owner_public: bytes, token: bytes, peer: str = "") -> Rights:
     """What a token says if it holds for this peer; without one, for whomever it is bound to.
     Its end and its revocation are the caller's question.
@@ -109,7 +139,9 @@ def rights_of(described: tuple[Any, ...]) -> Rights:
         revocation_ids,
         signer,
         is_bound,
+        invite,
     ) = described
+    serial, joins, admitted_by = invite or (b"", None, None)
     return Rights(
         swarm=swarm,
         user=user or "",
@@ -122,6 +154,9 @@ def rights_of(described: tuple[Any, ...]) -> Rights:
         revocation_ids=tuple(revocation_ids),
         signer=signer.hex(),
         is_bound=is_bound,
+        invite=serial.hex(),
+        joins=joins,
+        admitted_by=(admitted_by or b"").hex(),
     )
 
 
@@ -180,7 +215,10 @@ def store_member_token(path: Path, token: bytes) -> None:
 
 
 def load_member_token(path: Path) -> bytes:
-    text = read_secret_file(path, _MEMBER_TOKEN).decode("ascii", errors="replace")
+    try:
+        text = read_secret_file(path, _MEMBER_TOKEN).decode("ascii", errors="replace")
+    except SecretMissing as error:
+        raise SecretMissing(f"{error}; join the swarm with --join INVITE") from None
     try:
         return from_text(text)
     except TokenMistyped:

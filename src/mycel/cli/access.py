@@ -19,12 +19,14 @@ from mycel.access.errors import TokenMistyped
 from mycel.access.founding import owner_public_of
 from mycel.access.home import Home
 from mycel.access.keys import load_or_create_key
+from mycel.access.shares import Shares
 from mycel.core.rights import CANCEL, READ, SUBMIT, Rights
 from mycel.roles.revoking import read_records
 from mycel.swarm.errors import InvalidToken
 
 from . import arguments, grants
 from .errors import CommandError, UsageError
+from .inviting import add_joins, may_join, shares_of
 from .output import print_json, print_table
 from .revoking import revoke
 
@@ -68,10 +70,12 @@ def _create(given: list[str]) -> int:
         metavar="KEY",
         help="to this public key (hex, of 'mycel token key'), which may give it on",
     )
+    add_joins(parser)
     grants.add_delegation(parser)
     options = parser.parse_args(given)
     grant = grants.statement(options)
     delegation = grants.delegation(options)
+    _check_member(options, delegation is not None)
     if delegation is not None:
         home, _ = grants.place(options)
         public = owner_public_of(home)
@@ -81,17 +85,33 @@ def _create(given: list[str]) -> int:
         public = founder.public
         if options.delegate is not None:
             key = _public_key(options.delegate)
+            shares = shares_of(home, options) if grant.roles else None
+            if shares is not None:
+                grant = msgspec.structs.replace(grant, invite=shares.terms)
             made = tokens.delegate(founder.secret, founder.swarm, key, grant)
-            _print_token(options, made, None)
+            _print_token(options, made, None, shares)
             return 0
+        if grant.roles:
+            grant = msgspec.structs.replace(grant, peer=options.peer)
         made = tokens.issue(founder.secret, founder.swarm, grant)
-    if options.peer is not None:
+    if options.peer is not None and not grant.roles:
         made = tokens.bind(public, made, options.peer)
     rights = tokens.inspect(public, made)
     _print_token(options, made, rights)
     if not rights.roles and not rights.actions:
         print("mycel: it allows nothing: give it an --action or a --role", file=sys.stderr)
     return 0
+
+
+def _check_member(options: argparse.Namespace, by_delegate: bool) -> None:
+    """Roles are for one node, which the owner names, or a gateway of an invite."""
+    if options.role and by_delegate:
+        raise UsageError("a delegate makes members by invites: 'mycel invite --delegation …'")
+    if options.role and options.peer is None and options.delegate is None:
+        raise UsageError(
+            "a token with a --role is for one node: name it with --peer, or make an invite "
+            "('mycel invite --role …')"
+        )
 
 
 def _public_key(text: str) -> bytes:
@@ -104,13 +124,22 @@ def _public_key(text: str) -> bytes:
     return key
 
 
-def _print_token(options: argparse.Namespace, made: bytes, rights: Rights | None) -> None:
+def _print_token(
+    options: argparse.Namespace, made: bytes, rights: Rights | None, shares: Shares | None = None
+) -> None:
+    """`rights` is None of a delegation, whose invites have `shares`."""
     text = tokens.to_text(made)
     if options.json:
-        ids = {"revocation_ids": [one.hex() for one in revocation_ids(made)]}
-        print_json({"token": text, **(ids if rights is None else grants.shown(rights))})
-    else:
-        print(text)
+        facts: dict[str, Any] = {"revocation_ids": [one.hex() for one in revocation_ids(made)]}
+        if rights is not None:
+            facts = grants.shown(rights)
+        elif shares is not None:
+            facts |= {"joins": shares.terms.total, "places": shares.places}
+        print_json({"token": text, **facts})
+        return
+    print(text)
+    if shares is not None:
+        print(f"mycel: in all, {may_join(shares)}", file=sys.stderr)
 
 
 def _token_or_own(options: argparse.Namespace, home: Home) -> tuple[bytes, bytes | None]:
@@ -142,9 +171,11 @@ def _inspect(given: list[str]) -> int:
     facts: dict[str, Any]
     if rights is None:
         ids = revocation_ids(found)
+        terms = tokens.terms_of(public or owner_public_of(home), found)
         is_revoked = any(one in revoked for one in ids)
         facts = {
             "state": "revoked" if is_revoked else "a delegation: its key gives on what it grants",
+            "joins": None if terms is None else terms.total,
             "revocation_ids": [one.hex() for one in ids],
         }
     else:

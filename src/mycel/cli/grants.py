@@ -159,5 +159,8 @@ def shown(rights: Rights) -> dict[str, Any]:
         "expires_at": rights.expires_at,
         "bound": rights.is_bound,
         "signer": rights.signer,
+        "invite_serial": rights.invite or None,
+        "joins": rights.joins,
+        "admitted_by": rights.admitted_by or None,
         "revocation_ids": [one.hex() for one in rights.revocation_ids],
     }

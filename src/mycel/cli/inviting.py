@@ -9,11 +9,15 @@ from typing import Final
 import msgspec
 
 from mycel.access import invites, tokens
+from mycel.access.errors import AccessError, SecretMissing
 from mycel.access.founding import owner_public_of
-from mycel.access.home import Home, read_state
+from mycel.access.home import Home, RoleFolder, read_state
+from mycel.access.keys import load_key
+from mycel.access.shares import Shares, shared_on, shared_out
 from mycel.access.tokens import Statement
 from mycel.discovery.peerbook import PeerBook
-from mycel.swarm.multiaddrs import ON_THIS_MACHINE, objection
+from mycel.swarm.errors import InvalidToken
+from mycel.swarm.multiaddrs import ON_THIS_MACHINE, objection, peer_in
 from mycel.swarm.twins import without_twins
 
 from . import arguments, grants
@@ -41,18 +45,18 @@ def invite(given: list[str]) -> int:
         help="what the machine may be (worker); may be repeated",
     )
     grants.add_expiry(parser, "7d", "how long it can be used, and who joined by it may stay: ")
-    parser.add_argument(
-        "--gateway", action="append", metavar="ADDRESS", help="where to join, instead of our own"
-    )
+    add_joins(parser)
     grants.add_delegation(parser)
     options = parser.parse_args(given)
-    made = _invite(options)
+    made, shares = _invite(options)
+    text = invites.to_text(made)
     if options.json:
         rights = tokens.inspect(made.owner_public, made.token)
-        text = invites.to_text(made)
-        print_json({"invite": text, "gateways": list(made.gateways), **grants.shown(rights)})
+        where = {"gateways": list(made.gateways), "places": shares.places}
+        print_json({"invite": text, **where, **grants.shown(rights)})
         return 0
-    print(invites.to_text(made))
+    print(text)
+    print(f"mycel: {may_join(shares)}", file=sys.stderr)
     if all(address.startswith(ON_THIS_MACHINE) for address in made.gateways):
         print(
             "mycel: the gateway listens on this machine alone; for others set swarm.listen in "
@@ -62,35 +66,96 @@ def invite(given: list[str]) -> int:
     return 0
 
 
-def _invite(options: argparse.Namespace) -> invites.Invite:
+def add_joins(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--joins", type=int, metavar="N", default=1, help="how many nodes may join by it (1)"
+    )
+    parser.add_argument(
+        "--gateway", action="append", metavar="ADDRESS", help="where to join, instead of our own"
+    )
+
+
+def may_join(shares: Shares) -> str:
+    """How many, and where, for whoever made it."""
+    nodes = "1 node" if shares.terms.total == 1 else f"{shares.terms.total} nodes"
+    if len(shares.terms.joins) == 1:
+        return f"{nodes} may join by it, at {', '.join(shares.gateways)}"
+    places = "; ".join(f"{one.joins} at {', '.join(one.gateways)}" for one in shares.places)
+    return f"{nodes} may join by it: {places}"
+
+
+def _invite(options: argparse.Namespace) -> tuple[invites.Invite, Shares]:
     roles = tuple(options.role or ("worker",))
-    for address in options.gateway or ():
-        wrong = objection(address)
-        if wrong:
-            raise UsageError(f"--gateway {address!r} is no multiaddress: {wrong}")
     grant = Statement(roles=roles, expires_at=grants.expiry(options.expires))
     delegation = grants.delegation(options)
     if delegation is not None:
         home, _ = grants.place(options)
         public = owner_public_of(home)
-        token = delegation.sign(public, grant)
+        given = tokens.terms_of(public, delegation.token)
+        if given is None:
+            raise CommandError(
+                "the delegation does not allow to invite anybody: ask the owner for one with "
+                "--role and --joins"
+            )
+        shares = shared_on(gateways_of(home, options), given, options.joins)
+        own = msgspec.structs.replace(shares.terms, gateways=())
+        token = delegation.sign(public, msgspec.structs.replace(grant, invite=own))
         swarm = tokens.inspect(public, token).swarm
     else:
         home, founder = grants.founder(options)
         public, swarm = founder.public, founder.swarm
+        shares = shares_of(home, options)
+        grant = msgspec.structs.replace(grant, invite=shares.terms)
         token = tokens.issue(founder.secret, swarm, grant)
     missing = set(roles) - tokens.inspect(public, token).roles
     if missing:
         raise CommandError(f"the delegation does not allow to invite a {', '.join(missing)}")
-    gateways = tuple(options.gateway or _gateways(home))
-    return invites.Invite(swarm, gateways, public, token)
+    return invites.Invite(swarm, shares.gateways, public, token), shares
+
+
+def shares_of(home: Home, options: argparse.Namespace) -> Shares:
+    """By the owner, at this home's gateways and those that it knows of."""
+    return shared_out(gateways_of(home, options), _own_peers(home), options.joins)
+
+
+def gateways_of(home: Home, options: argparse.Namespace) -> list[str]:
+    """With their peer ids: by their keys they admit."""
+    if not options.gateway:
+        return _gateways(home)
+    for address in options.gateway:
+        wrong = objection(address)
+        if wrong:
+            raise UsageError(f"--gateway {address!r} is no multiaddress: {wrong}")
+    own = _peer_of(home, "gateway")
+    return [
+        address if own is None or peer_in(address) else f"{address}/p2p/{own}"
+        for address in options.gateway
+    ]
+
+
+def _own_peers(home: Home) -> set[str]:
+    """All nodes of this home: gateways among them keep one count."""
+    peers = (_peer_of(home, role.name) for role in home.roles())
+    return {peer for peer in peers if peer is not None}
+
+
+def _peer_of(home: Home, role: str) -> str | None:
+    try:
+        secret = load_key(home.role(role).identity_path, "the identity of a node")
+    except SecretMissing:
+        return None
+    peer: str = tokens.native().identity(secret)[1]
+    return peer
 
 
 def _gateways(home: Home) -> list[str]:
     """Our own, those by which a node of this home has joined, and a few that they have met: a
     newcomer finds its way while any of them lives."""
-    state = read_state(home.role("gateway").state_path, _Role)
-    found = [] if state is None else without_twins(state.addresses)
+    found: list[str] = []
+    for role in home.roles():
+        state = read_state(role.state_path, _Role)
+        if state is not None and _is_gateway(home, role):
+            found += without_twins(state.addresses)
     for role in home.roles():
         joined = read_state(role.joined_path, invites.Joined)
         found += () if joined is None else joined.gateways
@@ -101,6 +166,15 @@ def _gateways(home: Home) -> list[str]:
         f"no gateway of {home.path} runs: start it ('mycel up'), or say where machines join "
         "with --gateway /ip4/ADDRESS/tcp/PORT/p2p/PEER"
     )
+
+
+def _is_gateway(home: Home, role: RoleFolder) -> bool:
+    """By its token: a folder may have any name."""
+    try:
+        token = tokens.load_member_token(role.member_token_path)
+        return "gateway" in tokens.inspect(owner_public_of(home), token).roles
+    except (AccessError, InvalidToken):
+        return False
 
 
 def _met(home: Home) -> list[str]:

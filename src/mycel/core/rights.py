@@ -43,6 +43,12 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
     """The public key that vouches, as hex: the owner's, or one that the owner delegated to."""
     is_bound: bool = False
     """It is good for one peer alone."""
+    invite: str = ""
+    """The serial of the invite that it stems from, as hex."""
+    joins: int | None = None
+    """How many may join by that invite."""
+    admitted_by: str = ""
+    """The public key of the gateway that made its peer a member by that invite, as hex."""
 
     def is_over(self, unix: float) -> bool:
         return self.expires_at is not None and unix >= self.expires_at + TOLERANCE_SECONDS

@@ -8,7 +8,7 @@ has joined before says so, and keeps trying.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from mycel.node.clock import Clock
@@ -17,6 +17,8 @@ from mycel.swarm.twins import quic_twin
 
 REACH_SECONDS: Final = 20.0
 _ADVICE: Final = (
+    ("used up", "ask for another invite, or for one for more machines (mycel invite --joins N)"),
+    ("no gateway that the invite names", "ask for an invite of this swarm and start with --join"),
     ("clock", "set this machine's clock and start again"),
     ("expired", "ask for a new invite and start with --join"),
     ("revoked", "the owner has ended this node's token; ask for a new invite"),
@@ -63,11 +65,11 @@ class Arrival:
         self._errors[address] = error
         if failure is not DialFailure.NOT_ADMITTED:
             return
-        text = f"the gateway does not admit this node: {advised(error)}"
+        refused = not_admitted([error])
         if self._arrived:
-            self.warn_of(text)
+            self.warn_of(str(refused))
         else:
-            self._fail(NotAdmitted(text))
+            self._fail(refused)
 
     def warn_of(self, text: str) -> None:
         """Once, however often it happens."""
@@ -78,18 +80,27 @@ class Arrival:
     def _too_late(self) -> None:
         if self._arrived:
             return
-        tried = "; ".join(
-            f"{address}: {' '.join(self._errors.get(address, 'no answer').split())}"
-            for address in self._gateways
-        )
-        text = (
-            f"no gateway of the swarm can be reached ({tried}): see that one runs, and that this "
-            "machine may connect to it"
-        )
+        text = out_of_reach(self._gateways, self._errors)
         if self._must_arrive:
             self._fail(NotAdmitted(text))
         else:
             self.warn_of(f"{text}; it keeps trying")
+
+
+def not_admitted(errors: Iterable[str]) -> NotAdmitted:
+    """Of each gateway that was asked."""
+    reasons = dict.fromkeys(map(advised, errors))
+    return NotAdmitted(f"the gateway does not admit this node: {'; '.join(reasons)}")
+
+
+def out_of_reach(gateways: Sequence[str], errors: Mapping[str, str]) -> str:
+    tried = "; ".join(
+        f"{address}: {' '.join(errors.get(address, 'no answer').split())}" for address in gateways
+    )
+    return (
+        f"no gateway of the swarm can be reached ({tried}): see that one runs, and that this "
+        "machine may connect to it"
+    )
 
 
 def advised(error: str) -> str:

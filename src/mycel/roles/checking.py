@@ -22,8 +22,8 @@ from mycel.core.identifiers import PeerId
 from mycel.node.clock import Clock
 from mycel.swarm.errors import SwarmError
 from mycel.swarm.interface import DialFailure, Swarm
+from mycel.swarm.multiaddrs import peer_in
 
-from .joining import peer_in
 from .signals import Signals
 
 PING_SECONDS_MAX: Final = 30.0

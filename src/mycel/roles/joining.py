@@ -22,6 +22,7 @@ from mycel.discovery.peerbook import PeerBook
 from mycel.node.clock import Clock
 from mycel.swarm.errors import SwarmError
 from mycel.swarm.interface import CONTROL_PROTOCOL, DialFailure, Stream, Swarm
+from mycel.swarm.multiaddrs import peer_in
 from mycel.swarm.twins import quic_twin, without_twins
 from mycel.wire import codec
 
@@ -44,14 +45,8 @@ ASK_FOR_MORE_SECONDS: Final = 60.0
 since."""
 STORED_DIALLED: Final = 8
 """Stored peers that a lonely node dials at a time."""
-_NOBODY_MET: Final = (DialFailure.SILENT, DialFailure.OTHER)
+NOBODY_MET: Final = (DialFailure.SILENT, DialFailure.OTHER)
 """Neither a gateway, nor that there is none."""
-
-
-def peer_in(address: str) -> PeerId | None:
-    """The peer id that an address ends in."""
-    _, found, peer = address.rpartition("/p2p/")
-    return PeerId(peer) if found and "/" not in peer else None
 
 
 def host_in(address: str) -> str:
@@ -201,7 +196,7 @@ class Joining:
         if address in self._delays:
             self._dial_later(address)
         quic = quic_twin(address)
-        if quic is not None and failure in _NOBODY_MET and self._is_of_gateway(address):
+        if quic is not None and failure in NOBODY_MET and self._is_of_gateway(address):
             # Of most gateways only the TCP address is known, and it may be filtered.
             self._dial(quic)
 

@@ -21,10 +21,11 @@ from mycel.node.runtime import Runtime
 from mycel.swarm.errors import SwarmError
 from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
 from mycel.swarm.listening import IndifferentListener
+from mycel.swarm.multiaddrs import peer_in
 from mycel.swarm.twins import quic_twin, without_twins
 
 from .arriving import Arrival
-from .joining import Joining, host_in, peer_in
+from .joining import Joining, host_in
 from .links import Links
 from .protocols import SIGNAL_PROTOCOL
 from .revoking import PROTOCOL, Revoking

@@ -44,7 +44,7 @@ from .protocols import PROTOCOLS, libp2p_settings, listen_addresses, liveness_of
 from .revoking import Revoking
 
 if TYPE_CHECKING:
-    from mycel.swarm.libp2p import Libp2pSwarm
+    from mycel.swarm.libp2p import Libp2pSettings, Libp2pSwarm
 
 YOUNG_OBJECTS: Final = 20_000
 """So many new objects there are before Python looks for cycles among them (by itself 700). Hardly
@@ -100,6 +100,8 @@ class Program:
         self.home: Home = find_home(options.home or configured, os.environ)
         self.folder: RoleFolder = self.home.role(options.name)
         self.lock = self.folder.lock()
+        self._application: invites.Application | None = None
+        """Of a node that a gateway has yet to admit."""
         self._join()
         self._started_with = self.configuration
         self._state: RunningState | None = None
@@ -136,8 +138,11 @@ class Program:
         gateways come from there, unless the configuration has its own."""
         if self.options.join is not None:
             invite = invites.read(self.options.join)
-            invites.redeem(invite, self.home, self.folder, self.options.role)
-        joined = read_state(self.folder.joined_path, invites.Joined)
+            self._application = invites.redeem(invite, self.home, self.folder, self.options.role)
+        if self._application is not None:
+            joined: invites.Joined | None = self._application.joined
+        else:
+            joined = read_state(self.folder.joined_path, invites.Joined)
         if joined is None:
             return
         name = self.configuration.swarm.name
@@ -209,6 +214,10 @@ class Program:
 
         raise_limit()
         secret = load_or_create_key(self.folder.identity_path, "this node's identity")
+        settings = libp2p_settings(self.configuration, gateway)
+        if gateway:
+            settings = msgspec.structs.replace(settings, joins_path=str(self.home.joins_path))
+        await self._be_admitted(secret, settings)
         token = load_member_token(self.folder.member_token_path)
         self._check_role(token)
         swarm = await Libp2pSwarm.start(
@@ -219,7 +228,7 @@ class Program:
             listener=listener,
             protocols=PROTOCOLS,
             liveness=liveness_of(self.configuration),
-            settings=libp2p_settings(self.configuration, gateway),
+            settings=settings,
         )
         try:
             for address in listen_addresses(self.configuration):
@@ -228,6 +237,26 @@ class Program:
             await swarm.stop()
             raise
         return swarm
+
+    async def _be_admitted(self, secret: bytes, settings: Libp2pSettings) -> None:
+        """By a gateway of the invite that this node was started with."""
+        application = self._application
+        if application is None:
+            return
+        from .admission import be_admitted
+
+        gateways = (*application.joined.gateways, *self.configuration.swarm.bootstrap)
+        token = await be_admitted(
+            secret=secret,
+            owner_public=self.owner_public,
+            token=application.token,
+            swarm_name=self.configuration.swarm.name,
+            gateways=list(dict.fromkeys(gateways)),
+            settings=settings,
+        )
+        application.accept(self.folder, token)
+        self._application = None
+        self.log.info("admitted")
 
     def _check_role(self, token: bytes) -> None:
         """Others would let it in, and have nothing to do with it."""

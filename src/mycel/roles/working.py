@@ -51,10 +51,10 @@ from mycel.drivers.interface import Driver, Finished
 from mycel.node.clock import Clock
 from mycel.node.runtime import Runtime
 from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
+from mycel.swarm.multiaddrs import peer_in
 from mycel.wire import codec
 
 from .allowance import Allowance
-from .joining import peer_in
 from .member import Member, NoteLine
 from .protocols import SIGNAL_PROTOCOL, schedulers_topic
 from .reporting import Reporting

@@ -62,6 +62,7 @@ class _Kind(IntEnum):
     RECORD_FOUND = 20
     RESERVATION = 21
     CUT_OFF = 22
+    ADMITTED = 23
 
 
 class Libp2pSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +96,8 @@ class Libp2pSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Six did not find everything after losses in a swarm of 300, ten did."""
     gateway: bool = False
     """This node serves others, and must itself be reachable where it listens."""
+    joins_path: str = ""
+    """Where a gateway counts whom it admits by invites; without, it admits nobody by them."""
     relay_service: bool = True
     """A gateway passes others' circuits on…"""
     autonat_service: bool = True
@@ -152,10 +155,15 @@ class Libp2pSwarm:
     """One node's membership in a swarm. Use it from the event loop that started it."""
 
     def __init__(
-        self, native: Node, protocols: Sequence[StreamProtocol], listener: SwarmListener
+        self,
+        native: Node,
+        protocols: Sequence[StreamProtocol],
+        listener: SwarmListener,
+        on_admitted: Callable[[bytes], None],
     ) -> None:
         """Not for callers: see `start`."""
         self._native = native
+        self._on_admitted = on_admitted
         self._peer = native.peer
         self._protocols = frozenset(protocol.name for protocol in protocols)
         self._listener = listener
@@ -182,12 +190,15 @@ class Libp2pSwarm:
         listen_addresses: Sequence[str] = (),
         liveness: Liveness | None = None,
         settings: Libp2pSettings | None = None,
+        on_admitted: Callable[[bytes], None] = lambda _: None,
     ) -> Libp2pSwarm:
         """Starts a node and waits until it listens on every address.
 
         `secret` is the node's Ed25519 secret, `token` what the swarm's owner signed, bound
         to its peer id. Whether the token is good is judged by the peers, not here. What the
-        node signs is good only where the same `swarm_name` is used.
+        node signs is good only where the same `swarm_name` is used. With an invite's token a
+        gateway that the invite names admits the node: `on_admitted` gets the token that it is a
+        member by.
 
         Raises `InvalidKey`, `InvalidAddress`, `InvalidSetting`, `ListenFailed`.
         """
@@ -216,7 +227,7 @@ class Libp2pSwarm:
             ),
             settings=msgspec.structs.asdict(settings or Libp2pSettings()),
         )
-        swarm = cls(native, protocols, listener)
+        swarm = cls(native, protocols, listener, on_admitted)
         try:
             for address in listen_addresses:
                 await swarm.listen(address)
@@ -387,6 +398,7 @@ class Libp2pSwarm:
             _Kind.RECORD_FOUND: self._on_record_found,
             _Kind.RESERVATION: listener.reservation,
             _Kind.CUT_OFF: listener.cut_off,
+            _Kind.ADMITTED: self._on_admitted,
         }
         return [table[kind] for kind in sorted(_Kind)]
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
+from mycel.core.identifiers import PeerId
+
 EXAMPLE: Final = "/ip4/0.0.0.0/tcp/4001"
 EVERYWHERE: Final = "/ip4/0.0.0.0/tcp/0"
 ON_THIS_MACHINE: Final = ("/ip4/127.", "/ip6/::1/")
@@ -40,6 +42,12 @@ def _is_port(text: str) -> bool:
 
 def is_peer_id(text: str) -> bool:
     return _PEER.fullmatch(text) is not None
+
+
+def peer_in(address: str) -> PeerId | None:
+    """The peer id that an address ends in."""
+    _, found, peer = address.rpartition("/p2p/")
+    return PeerId(peer) if found and "/" not in peer else None
 
 
 _WITH_VALUE: Final[dict[str, Callable[[str], bool]]] = {

@@ -58,6 +58,9 @@ impl Driver {
                     self.swarm.close_connection(connection_id);
                     return;
                 };
+                if let Some(token) = self.gate.take_admission() {
+                    self.queue.push(Event::Admitted { token });
+                }
                 self.retire(peer_id, connection_id, admission.instance);
                 self.peers.connection_established(peer_id, path, admission);
                 self.approach_succeeded(connection_id, peer_id);
@@ -211,6 +214,12 @@ impl Driver {
             && (self.swarm.behaviour().bans.is_banned(author) || !self.conduct.spend(*author, 1))
         {
             checked = Err(Fault::Unwanted);
+        }
+        if let Ok((_, data)) = &checked
+            && message.topic.as_str() == self.revocations_topic
+            && let Err(fault) = self.gate.check_revocations(data)
+        {
+            checked = Err(fault);
         }
         let acceptance = match &checked {
             Ok(_) => MessageAcceptance::Accept,

@@ -42,6 +42,7 @@ use crate::{
     peers::Peers,
     queue::EventQueue,
     reach::Reach,
+    revocation,
     settings::{Liveness, Protocol, Settings},
     transport,
 };
@@ -92,6 +93,7 @@ pub struct Driver {
     /// Until then searches may run, of ours or of Kademlia's own.
     searching_until: Instant,
     validator: Validator,
+    revocations_topic: String,
     /// Where peers can be dialled, as they or others say.
     addresses: PeerAddresses,
     listens: HashMap<ListenerId, u64>,
@@ -147,6 +149,7 @@ impl Driver {
             ),
             dht: Dht::new(signer.clone(), queue.clone(), figures.clone(), &settings),
             searching_until: Instant::now(),
+            revocations_topic: revocation::topic(&signer.swarm),
             validator: Validator::new(signer, &settings),
             addresses: PeerAddresses::new(known_peers),
             queue,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! dialer                                    listener
-//!   [version][length][hello]     ───────▶   judge
+//!   [version][length][hello]     ───────▶   judge; of a newcomer, count and sign
 //!   judge                        ◀───────   [version][verdict][length][hello | reason]
 //!   [verdict][length][reason]    ───────▶   hand the connection on
 //!   hand the connection on
@@ -36,7 +36,8 @@ use super::Gate;
 use crate::failure::{Refusal, refusal};
 
 pub const HELLO_PROTOCOL: &str = "/mycel/hello/1";
-pub const HELLO_VERSION: u8 = 1;
+/// 2: a newcomer is admitted by a gateway, and nobody takes an invite for a member's token.
+pub const HELLO_VERSION: u8 = 2;
 pub const MAX_BLOCK_BYTES: usize = 16 * 1024;
 
 /// How long a refusal may take to reach the other end before the connection drops.
@@ -55,13 +56,13 @@ impl Gate {
         let talk = async {
             let (_, mut io) =
                 dialer_select_proto(substream, [HELLO_PROTOCOL], Version::V1Lazy).await?;
-            write_block(&mut io, &[HELLO_VERSION], &self.own_hello()).await?;
+            write_block(&mut io, &[HELLO_VERSION], &self.own_hello(None)).await?;
             let [version, verdict] = read_bytes(&mut io).await?;
             let answer = read_block(&mut io).await?;
             if verdict != ADMITTED {
                 return Err(refused_by_peer(&answer));
             }
-            let judged = self.judge(peer, version, &answer);
+            let judged = self.judge_listener(peer, version, &answer);
             write_verdict(&mut io, &judged).await?;
             io.close().await?;
             if judged.is_err() {
@@ -84,16 +85,16 @@ impl Gate {
             let (_, mut io) = listener_select_proto(substream, [HELLO_PROTOCOL]).await?;
             let [version] = read_bytes(&mut io).await?;
             let hello = read_block(&mut io).await?;
-            Ok((io, self.judge(peer, version, &hello)))
+            Ok((io, self.judge_dialer(peer, version, &hello).await))
         };
         // An honest dialer cannot have opened a second stream yet; this also bounds what
         // a stranger can make us hold to one stream's window.
         let (mut io, judged) = drive(&mut muxer, EarlyStreams::Refuse, listen).await?;
         let answer = async {
             match &judged {
-                Ok(()) => {
+                Ok(granted) => {
                     let head = [HELLO_VERSION, ADMITTED];
-                    write_block(&mut io, &head, &self.own_hello()).await?;
+                    write_block(&mut io, &head, &self.own_hello(granted.clone())).await?;
                 }
                 Err(refusal) => {
                     let head = [HELLO_VERSION, REFUSED];

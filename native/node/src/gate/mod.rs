@@ -8,7 +8,7 @@
 mod exchange;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     io,
     sync::{
         Arc, Mutex,
@@ -28,7 +28,10 @@ pub use self::exchange::{HELLO_PROTOCOL, HELLO_VERSION, MAX_BLOCK_BYTES};
 use crate::{
     clock,
     failure::{Refusal, refusal},
+    gossip::Fault,
     hello::{Hello, Instance},
+    invite,
+    joins::{JoinError, Joins},
     lock,
     membership::{self, Token, TokenError},
     revocation::{self, Id, Revocations},
@@ -45,8 +48,12 @@ const RETIRED_MAX: usize = 4;
 pub struct Entrance {
     pub owner: PublicKey,
     pub swarm: String,
-    /// What this node presents: bound to its own peer id.
+    pub peer: PeerId,
+    /// What this node presents: bound to its own peer id. Of a newcomer, the invite's, until a
+    /// gateway has admitted it.
     pub token: Vec<u8>,
+    /// Of a gateway: admits whom an invite lets in that names its key.
+    pub porter: Option<Porter>,
     pub timeout: Duration,
     /// Granted beyond a token's expiry.
     pub tolerance: Duration,
@@ -56,16 +63,42 @@ pub struct Entrance {
     pub max_revocations: usize,
 }
 
+/// What a gateway needs to make members by invites.
+pub struct Porter {
+    /// The gateway's own key, by which invites name it.
+    pub secret: Vec<u8>,
+    pub public: invite::Key,
+    pub joins: Arc<Joins>,
+}
+
+/// Who presents a token: a member, or a newcomer by an invite that no gateway has vouched for yet.
+enum Caller {
+    Member(Admission),
+    Newcomer(Admission, Vec<u8>),
+}
+
 pub struct Gate {
     entrance: Entrance,
     owner: [u8; 32],
+    token: Mutex<Own>,
     /// Of this process: whoever has this identity and another instance is another process.
     instance: Instance,
     members: Mutex<HashMap<PeerId, Member>>,
     revocations: Mutex<Revocations>,
+    /// Digests of records that were found to be the owner's.
+    seen_revocations: Mutex<HashSet<[u8; 32]>>,
     /// Hellos that ended well, and how long they took in all.
     hellos: AtomicU64,
     hello_microseconds: AtomicU64,
+}
+
+/// What this node presents.
+struct Own {
+    token: Vec<u8>,
+    /// It has yet to be admitted: its token is an invite's, with these revocation ids.
+    newcomer: Option<Vec<Id>>,
+    /// A gateway has admitted this node, and the application has not been told.
+    is_news: bool,
 }
 
 /// What the gate learnt of a peer when it let it in.
@@ -116,11 +149,22 @@ impl Gate {
         let fresh = Keypair::generate_ed25519().public().encode_protobuf();
         let mut instance = Instance::default();
         instance.copy_from_slice(&blake3::hash(&fresh).as_bytes()[..16]);
+        let owner = owner.to_bytes();
+        // A token that is not good at all is for the peers to refuse.
+        let peer = entrance.peer.to_base58();
+        let own = membership::inspect(&owner, &peer, clock::wall_seconds(), &entrance.token).ok();
+        let newcomer = own.and_then(|own| match own.invite {
+            Some(invite) if invite.admitted_by.is_none() => Some(own.revocation_ids),
+            _ => None,
+        });
+        let own = Own { token: entrance.token.clone(), newcomer, is_news: false };
         Ok(Gate {
-            owner: owner.to_bytes(),
+            owner,
+            token: Mutex::new(own),
             instance,
             members: Mutex::default(),
             revocations: Mutex::new(Revocations::new(entrance.max_revocations)),
+            seen_revocations: Mutex::default(),
             hellos: AtomicU64::default(),
             hello_microseconds: AtomicU64::default(),
             entrance,
@@ -130,6 +174,12 @@ impl Gate {
     /// How many connections passed, and the microseconds that this has added to them.
     pub fn hellos(&self) -> (u64, u64) {
         (self.hellos.load(Relaxed), self.hello_microseconds.load(Relaxed))
+    }
+
+    /// The token that a gateway has made this node a member by; once.
+    pub fn take_admission(&self) -> Option<Vec<u8>> {
+        let mut own = lock(&self.token);
+        std::mem::take(&mut own.is_news).then(|| own.token.clone())
     }
 
     pub fn admission_of(&self, peer: &PeerId) -> Option<Admission> {
@@ -149,6 +199,31 @@ impl Gate {
             ends.saturating_add(tolerance) > now && revocations.insert(id, ends)
         };
         found.into_iter().map(|record| record.is_some_and(&mut take)).collect()
+    }
+
+    /// Whether revocations that came by gossip are passed on: only if the owner signed each of
+    /// them, and none is of a token that has ended, of which nobody keeps any.
+    pub(crate) fn check_revocations(&self, message: &[u8]) -> Result<(), Fault> {
+        let records = revocation::unpack(message).ok_or(Fault::Forged)?;
+        let over = clock::wall_seconds().saturating_sub(self.entrance.tolerance.as_secs());
+        if records.iter().any(|record| revocation::ends_at(record).is_none_or(|at| at <= over)) {
+            return Err(Fault::Untimely);
+        }
+        for record in records {
+            // The same ones come again, and a signature takes longer than the rest of it.
+            let digest = *blake3::hash(record).as_bytes();
+            if lock(&self.seen_revocations).contains(&digest) {
+                continue;
+            }
+            let Entrance { owner, swarm, max_revocations, .. } = &self.entrance;
+            revocation::read(owner, swarm, record).ok_or(Fault::Forged)?;
+            let mut seen = lock(&self.seen_revocations);
+            if seen.len() >= *max_revocations {
+                seen.clear();
+            }
+            seen.insert(digest);
+        }
+        Ok(())
     }
 
     /// The connected peers whose token is over, and why. Forgets who is not connected.
@@ -196,9 +271,11 @@ impl Gate {
         Ok((peer, muxer))
     }
 
-    fn own_hello(&self) -> Vec<u8> {
+    /// `granted` is the token of a newcomer that has become a member by this hello.
+    fn own_hello(&self, granted: Option<Vec<u8>>) -> Vec<u8> {
         Hello {
-            token: self.entrance.token.clone(),
+            token: lock(&self.token).token.clone(),
+            granted,
             wall_ms: Some(clock::wall_milliseconds()),
             revocations: Some(lock(&self.revocations).digest()),
             swarm: Some(self.entrance.swarm.clone()),
@@ -207,7 +284,82 @@ impl Gate {
         .encode()
     }
 
-    fn judge(&self, peer: PeerId, version: u8, block: &[u8]) -> Result<(), Refusal> {
+    /// What the other end of a connection that this node dialled has to be: a member. If it says
+    /// that this node is one from now on, this is taken over.
+    fn judge_listener(&self, peer: PeerId, version: u8, block: &[u8]) -> Result<(), Refusal> {
+        let (caller, granted) = self.judge(peer, version, block)?;
+        match caller {
+            Caller::Newcomer(..) => Err(TokenError::NotAdmitted.into()),
+            Caller::Member(admission) => {
+                self.enter(peer, admission)?;
+                granted.map_or(Ok(()), |token| self.become_member(token))
+            }
+        }
+    }
+
+    /// Lets a member in, and a newcomer if this gateway may admit it: then with the token that it
+    /// is a member by.
+    async fn judge_dialer(
+        &self,
+        peer: PeerId,
+        version: u8,
+        block: &[u8],
+    ) -> Result<Option<Vec<u8>>, Refusal> {
+        let (caller, _) = self.judge(peer, version, block)?;
+        match caller {
+            Caller::Member(admission) => self.enter(peer, admission).map(|()| None),
+            Caller::Newcomer(admission, token) => {
+                let granted = self.grant(peer, &admission.token, &token).await?;
+                let token = self.verify(&peer, &granted)?;
+                self.enter(peer, Admission { token, ..admission })?;
+                Ok(Some(granted))
+            }
+        }
+    }
+
+    /// Makes a member of whoever holds an invite that names this gateway: counts, then signs.
+    async fn grant(&self, peer: PeerId, found: &Token, token: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let (Some(porter), Some(invite)) = (&self.entrance.porter, &found.invite) else {
+            return Err(TokenError::NotAdmitted.into());
+        };
+        let quotas = invite.quotas(&porter.public);
+        if quotas.is_empty() {
+            return Err(TokenError::NotAdmitted.into());
+        }
+        let (now, expires_at) = (clock::wall_seconds(), found.rights.expires_at);
+        // Signed first: what cannot be signed is not counted.
+        let serial = invite.serial();
+        let name = peer.to_base58();
+        let granted = invite::admit(&porter.secret, &self.owner, token, &serial, &name, now)?;
+        let joins = porter.joins.clone();
+        let entered =
+            tokio::task::spawn_blocking(move || joins.enter(&peer, &quotas, expires_at, now)).await;
+        match entered {
+            Ok(Ok(())) => Ok(granted),
+            Ok(Err(JoinError::UsedUp(joins))) => Err(TokenError::UsedUp(joins).into()),
+            Ok(Err(error)) => Err(uncounted(&error.to_string())),
+            Err(error) => Err(uncounted(&error.to_string())),
+        }
+    }
+
+    /// Takes over what a gateway made of this node's own token, if it is that and nothing else.
+    fn become_member(&self, token: Vec<u8>) -> Result<(), Refusal> {
+        let mut own = lock(&self.token);
+        let Some(ids) = &own.newcomer else { return Ok(()) };
+        let found = self.verify(&self.entrance.peer, &token)?;
+        if !found.revocation_ids.starts_with(ids) {
+            return Err(refusal("malformed", "the gateway's answer is of another invite"));
+        }
+        *own = Own { token, newcomer: None, is_news: true };
+        Ok(())
+    }
+
+    fn judge(
+        &self,
+        peer: PeerId,
+        version: u8,
+        block: &[u8],
+    ) -> Result<(Caller, Option<Vec<u8>>), Refusal> {
         if version != HELLO_VERSION {
             let text =
                 format!("hello version {version} is not spoken here, {HELLO_VERSION} is: upgrade");
@@ -223,7 +375,7 @@ impl Gate {
         }
         // Before the token: with a wrong clock its expiry means nothing.
         let clock_skew_seconds = self.skew(hello.wall_ms)?;
-        let token = self.verify(&peer, &hello.token)?;
+        let (token, is_member) = self.inspect(&peer, &hello.token)?;
         let known = lock(&self.revocations);
         if known.revokes(&token.revocation_ids) {
             return Err(TokenError::Revoked.into());
@@ -231,7 +383,12 @@ impl Gate {
         let revocations_differ = hello.revocations.is_some_and(|theirs| theirs != known.digest());
         drop(known);
         let instance = hello.instance.unwrap_or_default();
-        self.enter(peer, Admission { token, clock_skew_seconds, revocations_differ, instance })
+        let admission = Admission { token, clock_skew_seconds, revocations_differ, instance };
+        let caller = match is_member {
+            true => Caller::Member(admission),
+            false => Caller::Newcomer(admission, hello.token),
+        };
+        Ok((caller, hello.granted))
     }
 
     fn skew(&self, theirs: Option<u64>) -> Result<f64, Refusal> {
@@ -246,7 +403,16 @@ impl Gate {
         Err(refusal("clock", text))
     }
 
+    /// A member's token.
     fn verify(&self, peer: &PeerId, token: &[u8]) -> Result<Token, TokenError> {
+        match self.inspect(peer, token)? {
+            (token, true) => Ok(token),
+            (_, false) => Err(TokenError::NotAdmitted),
+        }
+    }
+
+    /// What the token says, and whether it makes the peer a member. Else it is an invite's.
+    fn inspect(&self, peer: &PeerId, token: &[u8]) -> Result<(Token, bool), TokenError> {
         let now = clock::wall_seconds();
         let token = membership::inspect(&self.owner, &peer.to_base58(), now, token)?;
         if token.rights.swarm != self.entrance.swarm {
@@ -258,9 +424,17 @@ impl Gate {
         if token.rights.has_expired(now, self.entrance.tolerance.as_secs()) {
             return Err(TokenError::Expired);
         }
-        match token.rights.roles {
-            0 => Err(TokenError::NoRole),
-            _ => Ok(token),
+        if token.rights.roles == 0 {
+            return Err(TokenError::NoRole);
+        }
+        let by_owner = token.member.as_deref() == Some(&*peer.to_base58());
+        match &token.invite {
+            Some(invite) => {
+                let is_admitted = invite.admitted_by.is_some();
+                Ok((token, is_admitted))
+            }
+            None if by_owner => Ok((token, true)),
+            None => Err(TokenError::Unvouched),
         }
     }
 
@@ -288,6 +462,11 @@ impl Gate {
         members.insert(peer, Member { admission, admitted_at: Instant::now(), retired });
         Ok(())
     }
+}
+
+fn uncounted(error: &str) -> Refusal {
+    let text = format!("this gateway cannot count who joins ({error}): tell whoever runs it");
+    refusal("joins", text)
 }
 
 #[cfg(test)]

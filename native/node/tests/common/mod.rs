@@ -87,27 +87,36 @@ impl Owner {
         self.0.clone().try_into_ed25519().unwrap().public().to_bytes()
     }
 
-    /// Unbound, as in an invite.
-    pub fn invite(&self, lifetime_seconds: i64) -> Vec<u8> {
-        let grant = Statement {
+    pub fn grant(&self, lifetime_seconds: i64) -> Statement {
+        Statement {
             roles: Some(vec!["scheduler".into(), "worker".into()]),
             expires_at: Some(clock::wall_seconds().saturating_add_signed(lifetime_seconds)),
             ..Statement::default()
-        };
-        membership::issue(&self.secret(), SWARM, &grant).unwrap()
+        }
+    }
+
+    pub fn issue(&self, grant: &Statement) -> Vec<u8> {
+        membership::issue(&self.secret(), SWARM, grant).unwrap()
+    }
+
+    /// Unbound, and of no invite.
+    pub fn unbound(&self, lifetime_seconds: i64) -> Vec<u8> {
+        self.issue(&self.grant(lifetime_seconds))
     }
 
     pub fn bind(&self, token: &[u8], peer: &PeerId) -> Vec<u8> {
         membership::bind(&self.public(), token, &peer.to_base58()).unwrap()
     }
 
+    /// As the owner gives to nodes of its own.
     pub fn token(&self, peer: &PeerId, lifetime_seconds: i64) -> Vec<u8> {
-        self.bind(&self.invite(lifetime_seconds), peer)
+        let peer = Some(peer.to_base58());
+        self.issue(&Statement { peer, ..self.grant(lifetime_seconds) })
     }
 
     pub fn token_of(&self, swarm: &str, peer: &PeerId) -> Vec<u8> {
-        let grant = Statement { roles: Some(vec!["worker".into()]), ..Statement::default() };
-        self.bind(&membership::issue(&self.secret(), swarm, &grant).unwrap(), peer)
+        let grant = Statement { peer: Some(peer.to_base58()), ..self.grant(3600) };
+        membership::issue(&self.secret(), swarm, &grant).unwrap()
     }
 
     /// Bound, and without a role.
@@ -116,11 +125,13 @@ impl Owner {
         self.bind(&membership::issue(&self.secret(), SWARM, &grant).unwrap(), peer)
     }
 
-    pub fn gate(&self, token: Vec<u8>) -> Arc<Gate> {
+    pub fn gate(&self, peer: PeerId, token: Vec<u8>) -> Arc<Gate> {
         let gate = Gate::new(Entrance {
             owner: self.0.public(),
             swarm: SWARM.into(),
+            peer,
             token,
+            porter: None,
             timeout: Duration::from_secs(1),
             tolerance: Duration::ZERO,
             max_clock_skew: Duration::from_secs(60),
@@ -158,8 +169,8 @@ impl Owner {
     /// A swarm with a good token that speaks raw bytes on any protocol.
     pub fn raw_member(&self, protocols: &[StreamProtocol]) -> Swarm<streams::Behaviour> {
         let key = Keypair::generate_ed25519();
-        let token = self.token(&key.public().to_peer_id(), 3600);
-        raw(&key, Some(self.gate(token)), protocols)
+        let peer = key.public().to_peer_id();
+        raw(&key, Some(self.gate(peer, self.token(&peer, 3600))), protocols)
     }
 }
 
