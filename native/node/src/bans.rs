@@ -48,8 +48,7 @@ impl Behaviour {
     }
 
     fn family_of(&self, peer: &PeerId) -> Option<Serial> {
-        let admission = self.gate.as_ref()?.admission_of(peer)?;
-        admission.token.invite.map(|invite| invite.root.serial)
+        Some(self.gate.as_ref()?.family_of(peer)?.serial)
     }
 
     /// Whether so many of the family are out that no other comes in.

@@ -19,7 +19,7 @@ use libp2p::PeerId;
 use tokio::sync::mpsc;
 
 use crate::{
-    invite::{Invite, Serial},
+    invite::{Family, Serial},
     lock,
 };
 
@@ -61,14 +61,6 @@ impl Patience {
             strike_forgotten: self.strike_forgotten / family.shares,
         }
     }
-}
-
-/// The peers that joined by one invite, or by all invites of one delegation.
-#[derive(Clone, Copy, Debug)]
-struct Family {
-    serial: Serial,
-    /// How many members' budgets they have.
-    shares: u32,
 }
 
 /// What a peer has done, judged by one clock. `true` is the end of our patience.
@@ -122,6 +114,8 @@ pub struct Conduct {
     max_accounts: usize,
     accounts: Mutex<HashMap<PeerId, Account>>,
     families: Mutex<Families>,
+    /// What peers pass on of authors that are not connected here.
+    passed_on: Mutex<HashMap<PeerId, Account>>,
     reports: mpsc::Sender<Offence>,
 }
 
@@ -135,19 +129,37 @@ struct Families {
 impl Conduct {
     pub fn new(patience: Patience, max_accounts: usize) -> (Arc<Conduct>, mpsc::Receiver<Offence>) {
         let (reports, offences) = mpsc::channel(MAX_REPORTS);
-        let (accounts, families) = (Mutex::default(), Mutex::default());
-        (Arc::new(Conduct { patience, max_accounts, accounts, families, reports }), offences)
+        let conduct = Conduct {
+            patience,
+            max_accounts,
+            accounts: Mutex::default(),
+            families: Mutex::default(),
+            passed_on: Mutex::default(),
+            reports,
+        };
+        (Arc::new(conduct), offences)
     }
 
-    /// The peer is connected, and joined by this invite.
-    pub fn joined_by(&self, peer: PeerId, invite: &Invite) {
-        let shares = f64::from(invite.root.total().max(1)).sqrt().ceil() as u32;
-        let family = Family { serial: invite.root.serial, shares };
+    /// The peer is connected, and shares limits with these.
+    pub fn joined_by(&self, peer: PeerId, family: Family) {
         lock(&self.families).of.insert(peer, family);
     }
 
     pub fn disconnected(&self, peer: &PeerId) {
         lock(&self.families).of.remove(peer);
+        lock(&self.passed_on).remove(peer);
+    }
+
+    /// Counts a message that a peer passes on, of an author that is not connected here: nobody
+    /// knows whether there is such a node, and a peer could make up one for each message. False
+    /// beyond a member's budget. An honest peer may have been sent them: it is not cut off.
+    pub fn pass_on(&self, peer: PeerId) -> bool {
+        let now = Instant::now();
+        let mut passed_on = lock(&self.passed_on);
+        let account = passed_on.entry(peer).or_insert_with(|| Account::new(&self.patience, now));
+        let too_much = account.spend(&self.patience, 1, now);
+        account.budget = account.budget.max(0.0);
+        !too_much
     }
 
     /// Counts messages of the peer; false once it floods.
@@ -230,7 +242,6 @@ impl Conduct {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::invite::Terms;
 
     const PATIENCE: Patience = Patience {
         messages_per_second: 10,
@@ -263,19 +274,18 @@ mod tests {
         assert!(account.strike(&PATIENCE, start + Duration::from_secs(20)));
     }
 
-    fn invite(serial: u8, joins: u32) -> Invite {
-        let joins = [(0, joins)].into();
-        let root = Terms { serial: [serial; 16], joins, ..Terms::default() };
-        Invite { root, delegated: None, admitted_by: None }
+    /// Of an invite for twenty.
+    fn family(serial: u8) -> Family {
+        Family { serial: [serial; 16], shares: 5 }
     }
 
     #[test]
     fn many_identities_of_one_invite_share_a_budget() {
         let (conduct, mut offences) = Conduct::new(PATIENCE, 100);
         let peers: Vec<PeerId> = (0..20).map(|_| PeerId::random()).collect();
-        peers.iter().for_each(|peer| conduct.joined_by(*peer, &invite(1, 20)));
+        peers.iter().for_each(|peer| conduct.joined_by(*peer, family(1)));
         let other = PeerId::random();
-        conduct.joined_by(other, &invite(2, 20));
+        conduct.joined_by(other, family(2));
         // Each stays within its own budget of 100; together they have five members'.
         let passed = peers.iter().take_while(|peer| conduct.spend(**peer, 90)).count();
         assert_eq!(passed, 5);
@@ -291,10 +301,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_passed_on_for_strangers_is_bounded_and_nobody_is_cut_off_for_it() {
+        let (conduct, mut offences) = Conduct::new(PATIENCE, 100);
+        let peer = PeerId::random();
+        let passed = (0..1000).filter(|_| conduct.pass_on(peer)).count();
+        assert!((100..150).contains(&passed), "{passed}");
+        assert!(conduct.spend(peer, 90), "its own messages are counted apart");
+        assert!(offences.try_recv().is_err());
+        conduct.disconnected(&peer);
+        assert!(lock(&conduct.passed_on).is_empty());
+    }
+
+    #[test]
     fn strikes_of_one_invite_add_up() {
         let (conduct, _offences) = Conduct::new(PATIENCE, 100);
         let peers: Vec<PeerId> = (0..20).map(|_| PeerId::random()).collect();
-        peers.iter().for_each(|peer| conduct.joined_by(*peer, &invite(1, 20)));
+        peers.iter().for_each(|peer| conduct.joined_by(*peer, family(1)));
         let mut passed = 0;
         for peer in peers.iter().chain(&peers) {
             passed += usize::from(conduct.strike(*peer, FORGED_GOSSIP));

@@ -51,6 +51,10 @@ pub struct Invite {
     pub root: Terms,
     /// A delegate's own, which hold beside the owner's.
     pub delegated: Option<Terms>,
+    /// When what the owner, and the delegate, signed ends by itself. Whoever holds the token may
+    /// have narrowed its own time since: what it was counted for holds until then all the same.
+    pub root_ends_at: u64,
+    pub delegated_ends_at: u64,
     /// The gateway that admitted the peer, if one has.
     pub admitted_by: Option<Key>,
 }
@@ -61,6 +65,16 @@ pub struct Quota {
     pub serial: Serial,
     pub place: u32,
     pub joins: u32,
+    /// Until then it has to be remembered who has.
+    pub ends_at: u64,
+}
+
+/// Whoever joined by one invite, or by all invites of one delegation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Family {
+    pub serial: Serial,
+    /// How many members' limits they have together.
+    pub shares: u32,
 }
 
 impl Invite {
@@ -79,12 +93,26 @@ impl Invite {
     pub fn quotas(&self, key: &Key) -> Vec<Quota> {
         let named = self.root.gateways.iter().find(|(named, _)| named == key);
         let Some((_, place)) = named else { return Vec::new() };
-        let quota = |terms: &Terms| Quota {
-            serial: terms.serial,
-            place: *place,
-            joins: terms.joins.get(place).copied().unwrap_or(0),
+        let quota = |terms: &Terms, serial: Serial, ends_at: u64| {
+            let joins = terms.joins.get(place).copied().unwrap_or(0);
+            Quota { serial, place: *place, joins, ends_at }
         };
-        [Some(&self.root), self.delegated.as_ref()].into_iter().flatten().map(quota).collect()
+        let mut quotas = vec![quota(&self.root, self.root.serial, self.root_ends_at)];
+        if let Some(terms) = &self.delegated {
+            // A delegate chooses its serials, and must not use up others' invites by theirs.
+            let both = blake3::hash(&[self.root.serial, terms.serial].concat());
+            let mut serial = Serial::default();
+            serial.copy_from_slice(&both.as_bytes()[..16]);
+            quotas.push(quota(terms, serial, self.delegated_ends_at));
+        }
+        quotas
+    }
+
+    /// Who shares limits: many identities of one stranger gain little by it, and many honest
+    /// machines, which use far less than they may, do not feel it.
+    pub fn family(&self) -> Family {
+        let shares = f64::from(self.root.total().max(1)).sqrt().ceil() as u32;
+        Family { serial: self.root.serial, shares }
     }
 }
 

@@ -58,13 +58,7 @@ impl Joins {
 
     /// Counts the peer under every quota, durably, or says why not. Blocks for as long as the disk
     /// takes.
-    pub fn enter(
-        &self,
-        peer: &PeerId,
-        quotas: &[Quota],
-        expires_at: u64,
-        now: u64,
-    ) -> Result<(), JoinError> {
+    pub fn enter(&self, peer: &PeerId, quotas: &[Quota], now: u64) -> Result<(), JoinError> {
         let _lock = Lock::take(&self.lock_path)?;
         let peer = *blake3::hash(&peer.to_bytes()).as_bytes();
         let (mut known, is_whole) = self.read()?;
@@ -85,8 +79,8 @@ impl Joins {
                 if count >= quota.joins as usize {
                     return Err(JoinError::UsedUp(quota.joins));
                 }
-                let Quota { serial, place, .. } = *quota;
-                missing.push(Record { serial, place, expires_at, peer });
+                let Quota { serial, place, ends_at, .. } = *quota;
+                missing.push(Record { serial, place, expires_at: ends_at, peer });
             }
         }
         if missing.is_empty() {
@@ -240,7 +234,7 @@ mod tests {
     }
 
     fn quota(serial: u8, place: u32, joins: u32) -> Quota {
-        Quota { serial: [serial; 16], place, joins }
+        Quota { serial: [serial; 16], place, joins, ends_at: 100 }
     }
 
     fn is_used_up(entered: Result<(), JoinError>) -> bool {
@@ -253,12 +247,12 @@ mod tests {
         let joins = folder.joins();
         let [one, two, three] = [PeerId::random(), PeerId::random(), PeerId::random()];
         for peer in [&one, &one, &two, &one, &two] {
-            joins.enter(peer, &[quota(1, 0, 2)], 100, 50).expect("it may join");
+            joins.enter(peer, &[quota(1, 0, 2)], 50).expect("it may join");
         }
-        assert!(is_used_up(joins.enter(&three, &[quota(1, 0, 2)], 100, 50)));
-        joins.enter(&three, &[quota(1, 1, 2)], 100, 50).expect("another place has its own count");
-        joins.enter(&three, &[quota(2, 0, 1)], 100, 50).expect("so has another invite");
-        assert!(is_used_up(joins.enter(&PeerId::random(), &[quota(3, 0, 0)], 100, 50)));
+        assert!(is_used_up(joins.enter(&three, &[quota(1, 0, 2)], 50)));
+        joins.enter(&three, &[quota(1, 1, 2)], 50).expect("another place has its own count");
+        joins.enter(&three, &[quota(2, 0, 1)], 50).expect("so has another invite");
+        assert!(is_used_up(joins.enter(&PeerId::random(), &[quota(3, 0, 0)], 50)));
     }
 
     #[test]
@@ -267,10 +261,10 @@ mod tests {
         let joins = folder.joins();
         for invite in 10..12 {
             let quotas = [quota(1, 0, 2), quota(invite, 0, 5)];
-            joins.enter(&PeerId::random(), &quotas, 100, 50).expect("it may join");
+            joins.enter(&PeerId::random(), &quotas, 50).expect("it may join");
         }
         let quotas = [quota(1, 0, 2), quota(12, 0, 5)];
-        assert!(is_used_up(joins.enter(&PeerId::random(), &quotas, 100, 50)));
+        assert!(is_used_up(joins.enter(&PeerId::random(), &quotas, 50)));
         let known = folder.joins().read().expect("it is read").0;
         assert_eq!(known.len(), 4, "nothing is counted of whoever is refused");
     }
@@ -281,8 +275,8 @@ mod tests {
         let all: Vec<Arc<Joins>> = (0..8).map(|_| Arc::new(folder.joins())).collect();
         let enter = |joins: Arc<Joins>| {
             thread::spawn(move || {
-                let entered = (0..5)
-                    .map(|_| joins.enter(&PeerId::random(), &[quota(1, 0, 7)], 100, 50).is_ok());
+                let entered =
+                    (0..5).map(|_| joins.enter(&PeerId::random(), &[quota(1, 0, 7)], 50).is_ok());
                 entered.filter(|entered| *entered).count()
             })
         };
@@ -297,18 +291,18 @@ mod tests {
         let (joins, path) = (folder.joins(), folder.0.join("joins"));
         let peers = [PeerId::random(), PeerId::random()];
         for peer in &peers {
-            joins.enter(peer, &[quota(1, 0, 3)], 100, 50).expect("it may join");
+            joins.enter(peer, &[quota(1, 0, 3)], 50).expect("it may join");
         }
         let whole = fs::read(&path).expect("it is there");
         for torn in [vec![7; 13], vec![0; RECORD_BYTES], vec![0; RECORD_BYTES + 1]] {
             fs::write(&path, [whole.clone(), torn].concat()).expect("it is written");
-            joins.enter(&peers[0], &[quota(1, 0, 3)], 100, 50).expect("it has joined");
+            joins.enter(&peers[0], &[quota(1, 0, 3)], 50).expect("it has joined");
             assert_eq!(fs::read(&path).expect("it is there"), whole);
         }
         let mut damaged = whole.clone();
         damaged[3] ^= 1;
         fs::write(&path, damaged).expect("it is written");
-        let refused = joins.enter(&PeerId::random(), &[quota(1, 0, 9)], 100, 50);
+        let refused = joins.enter(&PeerId::random(), &[quota(1, 0, 9)], 50);
         assert!(matches!(refused, Err(JoinError::Disk(_))));
     }
 
@@ -317,10 +311,12 @@ mod tests {
         let folder = Folder::new();
         let joins = folder.joins();
         for _ in 0..CLEANED_FROM {
-            joins.enter(&PeerId::random(), &[quota(1, 0, 5000)], 100, 50).expect("it may join");
+            joins.enter(&PeerId::random(), &[quota(1, 0, 5000)], 50).expect("it may join");
         }
         let late = 101 + KEPT_SECONDS;
-        joins.enter(&PeerId::random(), &[quota(2, 0, 1)], late + 9, late).expect("it may join");
+        joins
+            .enter(&PeerId::random(), &[Quota { ends_at: late + 9, ..quota(2, 0, 1) }], late)
+            .expect("it may join");
         assert_eq!(joins.read().expect("it is read").0.len(), 1);
     }
 }

@@ -231,6 +231,8 @@ pub fn inspect(owner: &[u8], peer: &str, wall: u64, token: &[u8]) -> Result<Toke
     let mut invite = invite::terms(&mut theirs, None)?.map(|root| Invite {
         root,
         delegated: None,
+        root_ends_at: rights.expires_at,
+        delegated_ends_at: NEVER,
         admitted_by: None,
     });
     if let Some(key) = delegate_of(&mut theirs)? {
@@ -239,12 +241,18 @@ pub fn inspect(owner: &[u8], peer: &str, wall: u64, token: &[u8]) -> Result<Toke
         if biscuit.block_external_key(1).ok().flatten() != Some(key) {
             return Err(TokenError::Delegation);
         }
-        rights.meet(&granted(&mut theirs, Some(key))?);
+        let given_on = granted(&mut theirs, Some(key))?;
+        rights.meet(&given_on);
         signer = to_array(&key.to_bytes())?;
         // Who was given the right to invite makes members by invites, and in no other way.
         member = None;
         let delegated = invite::terms(&mut theirs, Some(key))?;
-        invite = invite.filter(|_| delegated.is_some()).map(|one| Invite { delegated, ..one });
+        let delegated_ends_at = given_on.expires_at;
+        invite = invite.filter(|_| delegated.is_some()).map(|one| Invite {
+            delegated,
+            delegated_ends_at,
+            ..one
+        });
     }
     if let Some(invite) = &mut invite {
         invite.admitted_by = invite::admitted_by(&biscuit, &mut theirs, invite, peer)?;

@@ -169,7 +169,7 @@ impl Peers {
         peer.heard.now();
         self.facts.insert(id, facts);
         if let Some(invite) = &admission.token.invite {
-            self.conduct.joined_by(id, invite);
+            self.conduct.joined_by(id, invite.family());
         }
         let admission = Box::new(admission);
         self.queue.push(Event::Connected { peer: id, admission, address, relayed });

@@ -375,6 +375,72 @@ async fn a_delegate_cannot_invite_more_than_it_was_given() {
     assert_eq!(inside, 2);
 }
 
+#[test]
+fn whoever_shortens_its_own_time_is_counted_for_as_long_as_the_invite_lasts() {
+    let owner = Owner::new();
+    let (gateway, delegate) = (Keypair::generate_ed25519(), Keypair::generate_ed25519());
+    let of = terms(1, &[(public(&gateway), 0)], &[(0, 1)]);
+    let now = clock::wall_seconds();
+    let shortened = |token: &[u8]| {
+        let soon = Statement { expires_at: Some(now + 1), ..Statement::default() };
+        let token = membership::narrow(&owner.public(), token, &soon).unwrap();
+        let found = membership::inspect(&owner.public(), "", now, &token).unwrap();
+        assert_eq!(found.rights.expires_at, now + 1);
+        found.invite.unwrap().quotas(&public(&gateway))
+    };
+    let quotas = shortened(&invite(&owner, of.clone()));
+    assert!(quotas.iter().all(|quota| quota.ends_at >= now + 3600));
+    // The delegation's count outlives the delegate's invite, and no serial of the delegate's is
+    // one of the owner's.
+    let grant = Statement { invite: Some(of), ..owner.grant(7200) };
+    let given = membership::delegate(&owner.secret(), SWARM, &public(&delegate), &grant).unwrap();
+    let own = Statement { invite: Some(terms(1, &[], &[(0, 1)])), ..owner.grant(60) };
+    let token =
+        membership::issue_delegated(&secret(&delegate), &owner.public(), &given, &own).unwrap();
+    let quotas = shortened(&token);
+    assert_eq!(quotas.len(), 2);
+    assert!(quotas[0].ends_at >= now + 7200 && quotas[1].ends_at < now + 3600);
+    assert_ne!(quotas[0].serial, quotas[1].serial);
+}
+
+#[tokio::test]
+async fn made_up_authors_do_not_get_around_the_limit() {
+    let owner = Owner::new();
+    let patience =
+        mycel_node::conduct::Patience { messages_per_second: 1, burst: 20, ..quick().patience };
+    let heartbeat = Duration::from_millis(100);
+    let lively = || Settings { gossip_heartbeat: heartbeat, patience, ..quick() };
+    let (victim, relay) = (owner.member_with(lively(), 3600), owner.member());
+    let address = victim.listen().await;
+    for node in [&victim, &relay] {
+        node.node.send(Command::Subscribe { topic: "t".into() }).unwrap();
+    }
+    relay.dial(&address).await.unwrap();
+    // Each author has one message. Those that are no peers of the victim's come by the relay.
+    let authors: Vec<Member> = (0..60).map(|_| owner.member()).collect();
+    let way = relay.listen().await;
+    for author in &authors {
+        author.node.send(Command::Subscribe { topic: "t".into() }).unwrap();
+        author.dial(&way).await.unwrap();
+    }
+    let heard = |member: &Member| member.count(|event| matches!(event, Event::Gossip { .. }));
+    let invalid = |member: &Member| {
+        member.node.shared.figures.snapshot().plain.get("gossip_invalid").copied().unwrap_or(0)
+    };
+    let (deadline, mut number) = (Instant::now() + DEADLINE, 0usize);
+    while invalid(&victim) == 0 {
+        assert!(Instant::now() < deadline, "all of it is taken: {}", heard(&victim));
+        let data = number.to_be_bytes().to_vec();
+        let author = &authors[number % authors.len()];
+        author.node.send(Command::Publish { topic: "t".into(), data }).unwrap();
+        number += 1;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(heard(&victim) < 60, "{}", heard(&victim));
+    let cut_off = victim.count(|event| matches!(event, Event::CutOff { .. }));
+    assert_eq!(cut_off, 0, "whoever passes it on is not to blame");
+}
+
 #[tokio::test]
 async fn forged_revocations_are_not_passed_on() {
     let owner = Owner::new();

@@ -19,7 +19,10 @@ use libp2p::{
 };
 
 use super::record::{RecordError, Rules, SignedRecord};
-use crate::envelope::Envelope;
+use crate::{
+    envelope::Envelope,
+    invite::{Family, Serial},
+};
 
 type Verdict<T> = std::result::Result<T, RecordError>;
 
@@ -43,6 +46,9 @@ pub struct Store {
     records: HashMap<RecordKey, Record>,
     providers: HashMap<RecordKey, Vec<ProviderRecord>>,
     keys_of: HashMap<PeerId, usize>,
+    /// Of the providers that joined by an invite: which, and how many keys they all provide.
+    families: HashMap<PeerId, Serial>,
+    keys_of_family: HashMap<Serial, usize>,
     /// The sum of `keys_of`.
     provider_count: usize,
     provided: HashSet<ProviderRecord>,
@@ -58,6 +64,8 @@ impl Store {
             records: HashMap::new(),
             providers: HashMap::new(),
             keys_of: HashMap::new(),
+            families: HashMap::new(),
+            keys_of_family: HashMap::new(),
             provider_count: 0,
             provided: HashSet::new(),
         }
@@ -82,12 +90,33 @@ impl Store {
     }
 
     /// Keeps a provider; the caller knows that it was the provider itself who said so.
-    pub fn accept_provider(&mut self, mut record: ProviderRecord) -> Verdict<()> {
+    /// Those of one family have its shares of keys in all.
+    pub fn accept_provider(
+        &mut self,
+        mut record: ProviderRecord,
+        family: Option<Family>,
+    ) -> Verdict<()> {
         if record.key.as_ref().len() > self.bounds.max_key_bytes {
             return Err(RecordError::TooLong);
         }
         record.addresses.truncate(self.bounds.max_addresses);
-        self.add_provider(record).map_err(|_| RecordError::Full)
+        let known = self.providers.get(&record.key);
+        let is_known = known.is_some_and(|all| all.iter().any(|p| p.provider == record.provider));
+        let family = family.filter(|_| !is_known);
+        if let Some(Family { serial, shares }) = family {
+            let keys = self.keys_of_family.get(&serial).copied().unwrap_or(0);
+            if keys >= self.bounds.max_keys_per_provider.saturating_mul(shares as usize) {
+                return Err(RecordError::Full);
+            }
+        }
+        let provider = record.provider;
+        self.add_provider(record).map_err(|_| RecordError::Full)?;
+        if let Some(family) = family {
+            // A provider that came by another invite meanwhile stays with its first one.
+            let serial = *self.families.entry(provider).or_insert(family.serial);
+            *self.keys_of_family.entry(serial).or_default() += 1;
+        }
+        Ok(())
     }
 
     pub fn record_count(&self) -> usize {
@@ -114,8 +143,19 @@ impl Store {
         if let hash_map::Entry::Occupied(mut keys) = self.keys_of.entry(*provider) {
             self.provider_count -= 1;
             *keys.get_mut() -= 1;
-            if *keys.get() == 0 {
+            let is_last = *keys.get() == 0;
+            if is_last {
                 keys.remove();
+            }
+            let Some(serial) = self.families.get(provider).copied() else { return };
+            if is_last {
+                self.families.remove(provider);
+            }
+            if let hash_map::Entry::Occupied(mut keys) = self.keys_of_family.entry(serial) {
+                *keys.get_mut() -= 1;
+                if *keys.get() == 0 {
+                    keys.remove();
+                }
             }
         }
     }
@@ -304,29 +344,48 @@ mod tests {
     fn providers_are_bounded_by_key_by_peer_and_in_all() {
         let mut store = store();
         let peers = [(); 6].map(|()| PeerId::random());
-        assert!(store.accept_provider(provider("a", peers[0], 9)).is_ok());
-        assert!(store.accept_provider(provider("a", peers[0], 9)).is_ok(), "again");
-        assert!(store.accept_provider(provider("a", peers[1], 9)).is_ok());
-        assert!(store.accept_provider(provider("a", peers[2], 9)).is_err(), "of this key");
-        assert!(store.accept_provider(provider("b", peers[0], 9)).is_ok());
-        assert!(store.accept_provider(provider("c", peers[0], 9)).is_err(), "of this peer");
-        assert!(store.accept_provider(provider("d", peers[3], 9)).is_ok());
-        assert!(store.accept_provider(provider("e", peers[4], 9)).is_ok());
-        assert!(store.accept_provider(provider("f", peers[5], 9)).is_err(), "in all");
-        assert!(store.accept_provider(provider(&"k".repeat(17), peers[5], 9)).is_err(), "key");
+        assert!(store.accept_provider(provider("a", peers[0], 9), None).is_ok());
+        assert!(store.accept_provider(provider("a", peers[0], 9), None).is_ok(), "again");
+        assert!(store.accept_provider(provider("a", peers[1], 9), None).is_ok());
+        assert!(store.accept_provider(provider("a", peers[2], 9), None).is_err(), "of this key");
+        assert!(store.accept_provider(provider("b", peers[0], 9), None).is_ok());
+        assert!(store.accept_provider(provider("c", peers[0], 9), None).is_err(), "of this peer");
+        assert!(store.accept_provider(provider("d", peers[3], 9), None).is_ok());
+        assert!(store.accept_provider(provider("e", peers[4], 9), None).is_ok());
+        assert!(store.accept_provider(provider("f", peers[5], 9), None).is_err(), "in all");
+        assert!(
+            store.accept_provider(provider(&"k".repeat(17), peers[5], 9), None).is_err(),
+            "key"
+        );
         assert_eq!(store.provider_count(), 5);
         store.remove_provider(&RecordKey::new(&"b"), &peers[0]);
-        assert!(store.accept_provider(provider("c", peers[0], 9)).is_ok(), "there is room");
+        assert!(store.accept_provider(provider("c", peers[0], 9), None).is_ok(), "there is room");
         store.drop_expired(Instant::now() + Duration::from_secs(10));
         assert_eq!(store.provider_count(), 0);
         assert!(store.providers(&RecordKey::new(&"a")).is_empty());
     }
 
     #[test]
+    fn providers_of_one_invite_share_a_bound() {
+        let mut store = store();
+        let peers = [(); 4].map(|()| PeerId::random());
+        let family = Some(Family { serial: [1; 16], shares: 1 });
+        assert!(store.accept_provider(provider("a", peers[0], 9), family).is_ok());
+        assert!(store.accept_provider(provider("b", peers[1], 9), family).is_ok());
+        assert!(store.accept_provider(provider("b", peers[1], 9), family).is_ok(), "again");
+        assert!(store.accept_provider(provider("c", peers[2], 9), family).is_err(), "in all");
+        assert!(store.accept_provider(provider("c", peers[3], 9), None).is_ok(), "another");
+        store.remove_provider(&RecordKey::new(&"a"), &peers[0]);
+        assert!(store.accept_provider(provider("d", peers[2], 9), family).is_ok());
+        store.drop_expired(Instant::now() + Duration::from_secs(10));
+        assert!(store.families.is_empty() && store.keys_of_family.is_empty());
+    }
+
+    #[test]
     fn what_has_expired_is_not_handed_out() {
         let mut store = store();
         let peer = PeerId::random();
-        assert!(store.accept_provider(provider("a", peer, 0)).is_ok());
+        assert!(store.accept_provider(provider("a", peer, 0), None).is_ok());
         assert!(store.providers(&RecordKey::new(&"a")).is_empty());
     }
 
@@ -336,7 +395,7 @@ mod tests {
         let this = *store.this.preimage();
         let own = ProviderRecord::new(RecordKey::new(&"a"), this, Vec::new());
         assert!(store.add_provider(own.clone()).is_ok());
-        assert!(store.accept_provider(provider("a", PeerId::random(), 9)).is_ok());
+        assert!(store.accept_provider(provider("a", PeerId::random(), 9), None).is_ok());
         assert_eq!(store.provided().map(Cow::into_owned).collect::<Vec<_>>(), vec![own]);
         store.remove_provider(&RecordKey::new(&"a"), &this);
         assert_eq!(store.provided().count(), 0);

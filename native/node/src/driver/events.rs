@@ -215,6 +215,12 @@ impl Driver {
         {
             checked = Err(Fault::Unwanted);
         }
+        if let Ok((author, _)) = &checked
+            && !self.peers.is_connected(author)
+            && !self.conduct.pass_on(from)
+        {
+            checked = Err(Fault::Unwanted);
+        }
         if let Ok((_, data)) = &checked
             && message.topic.as_str() == self.revocations_topic
             && let Err(fault) = self.gate.check_revocations(data)
@@ -270,8 +276,9 @@ impl Driver {
                 if !self.conduct.spend(record.provider, 1) {
                     return;
                 }
+                let family = self.gate.family_of(&record.provider);
                 let store = self.swarm.behaviour_mut().kademlia.store_mut();
-                if let Err(error) = store.accept_provider(record) {
+                if let Err(error) = store.accept_provider(record, family) {
                     self.figures.dht_refused(error);
                 }
             }

@@ -30,7 +30,7 @@ use crate::{
     failure::{Refusal, refusal},
     gossip::Fault,
     hello::{Hello, Instance},
-    invite,
+    invite::{self, Family, Invite},
     joins::{JoinError, Joins},
     lock,
     membership::{self, Token, TokenError},
@@ -182,6 +182,12 @@ impl Gate {
         std::mem::take(&mut own.is_news).then(|| own.token.clone())
     }
 
+    /// With whom a connected peer shares limits: of one that joined by an invite.
+    pub fn family_of(&self, peer: &PeerId) -> Option<Family> {
+        let members = lock(&self.members);
+        members.get(peer)?.admission.token.invite.as_ref().map(Invite::family)
+    }
+
     pub fn admission_of(&self, peer: &PeerId) -> Option<Admission> {
         lock(&self.members).get(peer).map(|member| member.admission.clone())
     }
@@ -326,14 +332,13 @@ impl Gate {
         if quotas.is_empty() {
             return Err(TokenError::NotAdmitted.into());
         }
-        let (now, expires_at) = (clock::wall_seconds(), found.rights.expires_at);
+        let now = clock::wall_seconds();
         // Signed first: what cannot be signed is not counted.
         let serial = invite.serial();
         let name = peer.to_base58();
         let granted = invite::admit(&porter.secret, &self.owner, token, &serial, &name, now)?;
         let joins = porter.joins.clone();
-        let entered =
-            tokio::task::spawn_blocking(move || joins.enter(&peer, &quotas, expires_at, now)).await;
+        let entered = tokio::task::spawn_blocking(move || joins.enter(&peer, &quotas, now)).await;
         match entered {
             Ok(Ok(())) => Ok(granted),
             Ok(Err(JoinError::UsedUp(joins))) => Err(TokenError::UsedUp(joins).into()),
