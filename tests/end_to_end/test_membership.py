@@ -59,6 +59,37 @@ def test_a_node_of_two_roles_joins_by_one_string(founded: Swarm, make_swarm: Swa
     stop(again)
 
 
+def test_an_invite_is_for_as_many_as_it_says(founded: Swarm, make_swarm: SwarmMaker) -> None:
+    made = founded.mycel("invite")
+    gateway = state_of(founded, "gateway")["addresses"][0]
+    assert f"mycel: 1 node may join by it, at {gateway}" in made.err, made
+    text = made.out.strip()
+    shown = founded.mycel("token", "inspect", text, "--json").json
+    assert (shown["joins"], shown["admitted_by"], shown["bound"]) == (1, None, False)
+    many = founded.mycel("invite", "--joins", "5", "--json").json
+    assert (many["joins"], many["places"]) == (5, [{"gateways": [gateway], "joins": 5}])
+    for number in ("0", "1000001"):
+        refused = founded.mycel("invite", "--joins", number)
+        assert (refused.code, "from 1 to 1000000 can join" in refused.err) == (1, True)
+    bare = founded.mycel("token", "create", "--role", "worker")
+    assert (bare.code, "is for one node: name it with --peer" in bare.err) == (2, True)
+
+    guest = make_swarm("", name="guest")
+    process = guest.popen("worker", "--name", "guest", "--join", text)
+    eventually(lambda: founded.worker_state("guest") == "healthy", "the guest has joined")
+    second = make_swarm("", name="second").mycel("worker", "--join", text)
+    assert second.code == 1
+    assert "invite is used up: 1 may join by it at this gateway, and as many have" in second.err
+    assert "mycel invite --joins N" in second.err
+    stop(process)
+    # The first one is a member, with its invite or without.
+    for join in ((), ("--join", text)):
+        process = guest.popen("worker", "--name", "guest", *join)
+        eventually(lambda: founded.worker_state("guest") == "healthy", "the guest is back")
+        stop(process)
+        eventually(lambda: founded.worker_state("guest") == "", "the guest has left")
+
+
 def test_a_node_needs_an_invite_for_both_of_its_roles(
     founded: Swarm, make_swarm: SwarmMaker
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ from mycel.access.home import Home, RoleFolder, read_state
 from mycel.access.keys import load_key
 from mycel.access.shares import Shares, shared_on, shared_out
 from mycel.access.tokens import Statement
+from mycel.client.errors import ClientError
 from mycel.discovery.peerbook import PeerBook
 from mycel.swarm.errors import InvalidToken
 from mycel.swarm.multiaddrs import ON_THIS_MACHINE, objection, peer_in
@@ -97,7 +99,9 @@ def _invite(options: argparse.Namespace) -> tuple[invites.Invite, Shares]:
                 "the delegation does not allow to invite anybody: ask the owner for one with "
                 "--role and --joins"
             )
-        shares = shared_on(gateways_of(home, options), given, options.joins)
+        # Whom it met does not matter: the delegation says who may admit.
+        known = gateways_of(home, options, lambda _: True)
+        shares = shared_on(known, given, options.joins)
         own = msgspec.structs.replace(shares.terms, gateways=())
         token = delegation.sign(public, msgspec.structs.replace(grant, invite=own))
         swarm = tokens.inspect(public, token).swarm
@@ -114,14 +118,20 @@ def _invite(options: argparse.Namespace) -> tuple[invites.Invite, Shares]:
 
 
 def shares_of(home: Home, options: argparse.Namespace) -> Shares:
-    """By the owner, at this home's gateways and those that it knows of."""
-    return shared_out(gateways_of(home, options), _own_peers(home), options.joins)
+    """By the owner, at this home's gateways and those that it is connected with. What a peer book
+    says is hearsay, and whoever an invite names can make members by it."""
+    connected = set() if options.gateway else _connected_gateways(options)
+    gateways = gateways_of(home, options, connected.__contains__)
+    return shared_out(gateways, _own_peers(home), options.joins)
 
 
-def gateways_of(home: Home, options: argparse.Namespace) -> list[str]:
-    """With their peer ids: by their keys they admit."""
+def gateways_of(
+    home: Home, options: argparse.Namespace, is_trusted: Callable[[str], bool]
+) -> list[str]:
+    """With their peer ids: by their keys they admit. `is_trusted` is asked of those that nodes of
+    this home have met."""
     if not options.gateway:
-        return _gateways(home)
+        return _gateways(home, is_trusted)
     for address in options.gateway:
         wrong = objection(address)
         if wrong:
@@ -131,6 +141,16 @@ def gateways_of(home: Home, options: argparse.Namespace) -> list[str]:
         address if own is None or peer_in(address) else f"{address}/p2p/{own}"
         for address in options.gateway
     ]
+
+
+def _connected_gateways(options: argparse.Namespace) -> set[str]:
+    """By their tokens, which this home's scheduler has checked; none if it does not run."""
+    try:
+        with arguments.connect(options) as client:
+            items = client.get("/api/v1/peers")["items"]
+    except (ClientError, AccessError):
+        return set()
+    return {one["peer_id"] for one in items if "gateway" in one["roles"]}
 
 
 def _own_peers(home: Home) -> set[str]:
@@ -148,9 +168,8 @@ def _peer_of(home: Home, role: str) -> str | None:
     return peer
 
 
-def _gateways(home: Home) -> list[str]:
-    """Our own, those by which a node of this home has joined, and a few that they have met: a
-    newcomer finds its way while any of them lives."""
+def _gateways(home: Home, is_trusted: Callable[[str], bool]) -> list[str]:
+    """Our own, those by which a node of this home has joined, and a few that they have met."""
     found: list[str] = []
     for role in home.roles():
         state = read_state(role.state_path, _Role)
@@ -159,7 +178,8 @@ def _gateways(home: Home) -> list[str]:
     for role in home.roles():
         joined = read_state(role.joined_path, invites.Joined)
         found += () if joined is None else joined.gateways
-    found += _met(home)
+    found += _met(home, is_trusted)
+    found = [address for address in found if peer_in(address)]
     if found:
         return list(dict.fromkeys(found))[: invites.GATEWAYS_MAX]
     raise CommandError(
@@ -177,12 +197,12 @@ def _is_gateway(home: Home, role: RoleFolder) -> bool:
         return False
 
 
-def _met(home: Home) -> list[str]:
+def _met(home: Home, is_trusted: Callable[[str], bool]) -> list[str]:
     met: dict[str, tuple[str, ...]] = {}
     for role in home.roles():
         for record in PeerBook(role.path / "peers.json").records():
-            if "gateway" in record.roles:
-                ways = without_twins(record.addresses)
-                direct = tuple(one for one in ways if "/p2p-circuit" not in one)
+            if "gateway" in record.roles and is_trusted(record.peer):
+                ways = [one for one in record.addresses if peer_in(one) == record.peer]
+                direct = tuple(one for one in without_twins(ways) if "/p2p-circuit" not in one)
                 met.setdefault(record.peer, direct[:ADDRESSES_MAX])
     return [address for addresses in list(met.values())[:MET_MAX] for address in addresses]

@@ -4,8 +4,9 @@
     a hello shows that the peer knows others ─▶ one stream each way carries all of them
 
 A record needs no trust in whoever brings it: the swarm checks the owner's signature, and keeps
-each until the token would have ended anyway. That takes time, on every node that hears of it: who
-brings many that are neither known nor good is not listened to for a while.
+each until the token would have ended anyway. Gossip passes on only what the owner signed: the
+native node checks it before, and cuts off who forges. On a stream anything can be sent: who brings
+many there that are neither known nor good is not listened to for a while.
 """
 
 from __future__ import annotations
@@ -134,7 +135,9 @@ class Revoking:
         """What came from the owner: taken in, and told to everybody."""
         taken = self.take(records, "api")
         if self._swarm is not None:
-            for part in _parts(records):
+            # Nobody keeps those of tokens that have ended, or passes on what holds one of them.
+            unended = [record for record in records if not _ends(record, self._unix())]
+            for part in _parts(unended):
                 self._swarm.publish(self.topic, _encode(part))
         return taken
 
