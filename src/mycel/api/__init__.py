@@ -2,7 +2,7 @@
 
 from .app import create_app
 from .backend import Backend, Stopping
-from .hot import Limits
+from .limits import Limits
 from .server import ApiServer, CannotBind, PortInUse, bind, serve
 
 __all__ = [

@@ -11,11 +11,13 @@ from .access import Authenticator, Caller, authorise
 from .backend import Backend
 from .blobs import BlobRoutes
 from .catalogue import methods_of
-from .exchange import CALLER, Gone, Receive, Scope, Send, answer_problem, header
+from .exchange import BODY, CALLER, Body, Gone, Receive, Scope, Send, answer_problem, header
 from .express import Express
-from .hot import Handler, HotRoutes, Limits
+from .hot import Handler, HotRoutes
+from .limits import Crowd, Limits
 from .openai import OpenAiRoutes
 from .problems import Problem, from_exception, not_found
+from .protocol import CONNECTION, GuardedProtocol
 
 if TYPE_CHECKING:
     from litestar import Litestar
@@ -28,10 +30,11 @@ class Application:
 
     def __init__(self, backend: Backend, authenticator: Authenticator, limits: Limits) -> None:
         self._backend = backend
-        self._hot = HotRoutes(backend, limits)
+        self._crowd = Crowd(limits)
+        self._hot = HotRoutes(backend, limits, self._crowd)
         self._authenticator = authenticator
-        self.express = Express(backend, self._admit)
-        self._openai = OpenAiRoutes(backend, limits)
+        self.express = Express(backend, self._admit, self._crowd.waits)
+        self._openai = OpenAiRoutes(backend, limits, self._crowd)
         self._blobs = BlobRoutes(backend, limits)
         self._cold: asyncio.Task[Litestar] | None = None
 
@@ -61,13 +64,21 @@ class Application:
                 _log.exception("%s %s failed", scope["method"], scope["path"])
                 problem = Problem(500, "a fault of Mycel's own; its log says more")
             if not started:
+                connection: GuardedProtocol | None = scope.get(CONNECTION)
+                if connection is not None:
+                    connection.closes_if_unread()
                 await answer_problem(send, problem)
+        finally:
+            body: Body | None = scope.get(BODY)
+            if body is not None:
+                body.release()
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         method, path = scope["method"], scope["path"]
         handler = self._hot.find_open(method, path)
         if handler is None:
-            scope[CALLER] = self._admit(scope)
+            caller = scope[CALLER] = self._admit(scope)
+            scope[BODY] = Body(self._crowd.bodies, caller.user)
             handler = (
                 self._hot.find(method, path)
                 or self._openai.find(method, path)
@@ -88,6 +99,9 @@ class Application:
     def _admit(self, scope: Scope) -> Caller:
         """Who calls, if they may do that."""
         caller = self._authenticator.identify(header(scope, b"authorization"))
+        connection: GuardedProtocol | None = scope.get(CONNECTION)
+        if connection is not None:
+            connection.recognised(caller.user)
         authorise(caller, scope["method"], scope["path"], self._backend.user_of)
         return caller
 

@@ -34,7 +34,8 @@ from .backend import Backend
 from .bodies import MissingBody, decode_missing
 from .exchange import CALLER, Gone, Query, Receive, Scope, Send, answer, header, read_body
 from .files import keeping
-from .hot import Handler, Limits
+from .hot import Handler
+from .limits import Limits
 from .problems import Headers, Problem, not_found, unprocessable
 
 PREFIX: Final = "/api/v1/blobs/"

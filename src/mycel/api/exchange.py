@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+from .limits import Shares
 from .problems import MEDIA_TYPE, Headers, Problem, unprocessable
 
 Scope = MutableMapping[str, Any]
@@ -15,6 +16,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 CALLER: Final = "mycel.caller"
 """Where in the scope the `access.Caller` is."""
+BODY: Final = "mycel.body"
+"""Where in the scope the `Body` is, of requests with a caller."""
 WAIT_SECONDS_MAX: Final = 60.0
 BODY_SECONDS: Final = 30.0
 """A request must be there after so long; one that stops in the middle is not kept."""
@@ -31,6 +34,27 @@ _FALSE: Final = frozenset({"0", "false", "no"})
 
 class Gone(Exception):
     """The client hung up before its answer was complete."""
+
+
+class Body:
+    """What a request's body takes of its user's share, from when it is read to the answer."""
+
+    __slots__ = ("_bytes", "_shares", "_user")
+
+    def __init__(self, shares: Shares, user: str) -> None:
+        self._shares = shares
+        self._user = user
+        self._bytes = 0
+
+    def grow(self, count: int) -> None:
+        """Raises a 429."""
+        self._shares.take(self._user, count)
+        self._bytes += count
+
+    def release(self) -> None:
+        if self._bytes:
+            self._shares.give_back(self._user, self._bytes)
+            self._bytes = 0
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
@@ -51,7 +75,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
             if declared_too_long:
                 await _drain(receive)
                 raise _too_large(limit)
-            return await _whole_body(receive, limit)
+            return await _whole_body(receive, limit, scope.get(BODY))
     except TimeoutError:
         detail = f"the body did not arrive within {BODY_SECONDS:g} s"
         raise Problem(408, detail, headers=[(b"connection", b"close")]) from None
@@ -100,7 +124,7 @@ class Connected:
             raise Gone
 
 
-async def _whole_body(receive: Receive, limit: int) -> bytes:
+async def _whole_body(receive: Receive, limit: int, body: Body | None) -> bytes:
     parts: list[bytes] = []
     size = 0
     more = True
@@ -115,6 +139,8 @@ async def _whole_body(receive: Receive, limit: int) -> bytes:
             await _drain(receive, message)
             raise _too_large(limit)
         parts.append(part)
+        if body is not None and (more or len(parts) > 1):  # one that is here at once is small
+            body.grow(len(part))
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from mycel.core.events import Submit
 from mycel.core.identifiers import RequestId
@@ -28,7 +28,9 @@ from .backend import Backend, Stopping
 from .exchange import Query, Scope, check_media_type, header
 from .files import have_files
 from .hot import PREFIX, TASKS_PATH, Handler, answer_waited, ended_at_once, submit_of
+from .limits import Shares
 from .problems import Problem
+from .protocol import GuardedProtocol
 
 BODY_BYTES_MAX: Final = 64 << 10
 """Longer ones are rare, and better read in pieces."""
@@ -42,9 +44,10 @@ _HEAD: Final = (
 class Express:
     """What the application offers the protocol."""
 
-    def __init__(self, backend: Backend, admit: Callable[[Scope], Caller]) -> None:
+    def __init__(self, backend: Backend, admit: Callable[[Scope], Caller], waits: Shares) -> None:
         self._backend = backend
         self._admit = admit
+        self._waits = waits
 
     def begin(self, scope: Scope, body: bytes) -> Exchange | None:
         """Submits the task. None, and nothing done, where the application had better look."""
@@ -57,7 +60,7 @@ class Express:
             submit = submit_of(self._backend, caller, body, "", wait)
             if have_files(submit, body):
                 return None
-            return Exchange(self._backend, submit, wait)
+            return Exchange(self._backend, submit, wait, self._waits)
         except (Problem, Stopping, ValueError, RecursionError):
             return None
 
@@ -65,24 +68,32 @@ class Express:
 class Exchange:
     """A task that somebody waits for. The protocol sets what becomes of its end."""
 
-    def __init__(self, backend: Backend, submit: Submit, wait: float) -> None:
+    def __init__(self, backend: Backend, submit: Submit, wait: float, waits: Shares) -> None:
         self._backend = backend
         self._submit = submit
+        self._waits = waits
+        waits.take(submit.user)
         self.respond: Callable[[bytes, bytes], None]
         """With the body, and the task's id."""
         self.go_on: Callable[[Handler], None]
         """Where more has to be read before there is an answer."""
-        self._request: RequestId = backend.put(
-            lambda request: msgspec.structs.replace(submit, request=request), self._replied
-        )
+        try:
+            self._request: RequestId = backend.put(
+                lambda request: msgspec.structs.replace(submit, request=request), self._replied
+            )
+        except BaseException:
+            waits.give_back(submit.user)
+            raise
         self._timer = asyncio.get_running_loop().call_later(wait, self._waited_enough)
 
     def hang_up(self) -> None:
         """The client is gone; its task is not."""
+        self._waits.give_back(self._submit.user)
         self._timer.cancel()
         self._backend.forget(self._request)
 
     def _replied(self, reply: object) -> None:
+        self._waits.give_back(self._submit.user)
         self._timer.cancel()
         try:
             task = ended_at_once(self._submit, reply)
@@ -94,6 +105,7 @@ class Exchange:
         self._leave_to_application(reply)
 
     def _waited_enough(self) -> None:
+        self._waits.give_back(self._submit.user)
         self._backend.forget(self._request)
         self._leave_to_application(None)
 
@@ -106,8 +118,8 @@ def _wait_seconds(query_string: bytes) -> float:
     return Query({"query_string": query_string}, "wait").wait_seconds()
 
 
-class ExpressProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, which asks the application's `express` first."""
+class ExpressProtocol(GuardedProtocol):
+    """The guarded protocol, which asks the application's `express` first."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Final
 
 import msgspec
@@ -44,6 +45,7 @@ from .exchange import (
     header,
     read_body,
 )
+from .limits import Crowd, Limits
 from .problems import Headers, Problem
 
 PREFIX: Final = "/api/v1/"
@@ -56,19 +58,14 @@ _METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _OK: Final = b'{"status":"ok"}'
 
 
-class Limits(msgspec.Struct):
-    """They may change while the server runs."""
-
-    request_bytes: int = 10_000_000
-
-
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class HotRoutes:
-    def __init__(self, backend: Backend, limits: Limits) -> None:
+    def __init__(self, backend: Backend, limits: Limits, crowd: Crowd) -> None:
         self._backend = backend
         self._limits = limits
+        self._crowd = crowd
         self._read: dict[str, Handler] = {
             TASKS_PATH: self._list_tasks,
             _JOBS: self._list_jobs,
@@ -124,13 +121,13 @@ class HotRoutes:
         raw = await read_body(scope, receive, self._limits.request_bytes)
         caller: Caller = scope[CALLER]
         key = jobs.scoped_key(header(scope, b"idempotency-key"), caller.user, "tasks")
-        with Connected(receive):
+        with Connected(receive), self._waiting(scope, wait):
             task, again = await _submit_task(self._backend, caller, raw, key, wait)
         await answer(send, 200 if again else 201, encode(task), _location("tasks", task.id))
 
     async def _read_task(self, scope: Scope, receive: Receive, send: Send) -> None:
         wait = Query(scope, "wait").wait_seconds()
-        with Connected(receive):
+        with Connected(receive), self._waiting(scope, wait):
             task = await tasks.read_after_wait(self._backend, scope["path"][len(_TASK) :], wait)
         await answer(send, 200, encode(task))
 
@@ -155,10 +152,12 @@ class HotRoutes:
 
     async def _logs(self, scope: Scope, receive: Receive, send: Send) -> None:
         task_id = scope["path"][len(_TASK) :].partition("/")[0]
-        await logs.of_task(self._backend, task_id, scope, receive, send)
+        with self._lasting(scope):
+            await logs.of_task(self._backend, task_id, scope, receive, send)
 
     async def _job_logs(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await logs.of_job(self._backend, _job_in(scope), scope, receive, send)
+        with self._lasting(scope):
+            await logs.of_job(self._backend, _job_in(scope), scope, receive, send)
 
     async def _submit_job(self, scope: Scope, receive: Receive, send: Send) -> None:
         dry_run = Query(scope, "dry_run").flag("dry_run")
@@ -189,7 +188,7 @@ class HotRoutes:
 
     async def _read_job(self, scope: Scope, receive: Receive, send: Send) -> None:
         wait = Query(scope, "wait").wait_seconds()
-        with Connected(receive):
+        with Connected(receive), self._waiting(scope, wait):
             job = await jobs.read(self._backend, _job_in(scope), wait)
         await answer(send, 200, encode(job))
 
@@ -212,10 +211,21 @@ class HotRoutes:
         query = Query(scope, "after", "follow")
         after = query.integer("after", 0, 0, 1 << 60)
         job = jobs.parse(_job_in(scope))
-        await results.stream(self._backend, job, after, query.flag("follow"), receive, send)
+        with self._lasting(scope):
+            await results.stream(self._backend, job, after, query.flag("follow"), receive, send)
 
     async def _events(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await events.stream(self._backend, scope, receive, send)
+        with self._lasting(scope):
+            await events.stream(self._backend, scope, receive, send)
+
+    def _waiting(self, scope: Scope, wait: float) -> AbstractContextManager[None]:
+        caller: Caller = scope[CALLER]
+        return self._crowd.waits.held(caller.user) if wait else contextlib.nullcontext()
+
+    def _lasting(self, scope: Scope) -> AbstractContextManager[None]:
+        """Whether it lasts is the client's choice, and how slowly it reads."""
+        caller: Caller = scope[CALLER]
+        return self._crowd.streams.held(caller.user)
 
     async def _workers(self, scope: Scope, _receive: Receive, send: Send) -> None:
         Query(scope)

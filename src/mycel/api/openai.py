@@ -30,7 +30,7 @@ from . import jobs
 from .access import Caller
 from .backend import Backend, Pieces
 from .exchange import CALLER, Receive, Scope, Send, answer, check_media_type, hang_up, read_body
-from .hot import Limits
+from .limits import Crowd, Limits
 from .tasks import expect
 
 PREFIX: Final = "/v1/"
@@ -51,9 +51,10 @@ class OpenAiError(Exception):
 
 
 class OpenAiRoutes:
-    def __init__(self, backend: Backend, limits: Limits) -> None:
+    def __init__(self, backend: Backend, limits: Limits, crowd: Crowd) -> None:
         self._backend = backend
         self._limits = limits
+        self._crowd = crowd
 
     def find(self, method: str, path: str) -> Handler | None:
         if not path.startswith(PREFIX):
@@ -85,8 +86,9 @@ class OpenAiRoutes:
         body = _body(await read_body(scope, receive, self._limits.request_bytes))
         route = scope["path"][len(PREFIX) :]
         job = jobs.new_id()
-        with self._backend.streaming(job) as pieces:
-            await self._submit(scope[CALLER], job, route, body)
+        caller: Caller = scope[CALLER]
+        with self._crowd.waits.held(caller.user), self._backend.streaming(job) as pieces:
+            await self._submit(caller, job, route, body)
             hung_up = asyncio.ensure_future(hang_up(receive))
             ended = asyncio.ensure_future(self._end(job))
             try:

@@ -14,6 +14,7 @@ status  title
 416     Range not satisfiable
 422     Unprocessable            well-formed, and wrong: `path` says where
 429     Too many                 a retry can help: `Retry-After` says when
+431     Header too large
 500     Internal error           ours
 503     Stopping                 a retry can help
 507     No room                  for files: the disk is full, or the scheduler's limit reached
@@ -47,6 +48,7 @@ TITLES: Final = {
     415: "Unsupported media type",
     422: "Unprocessable",
     429: "Too many",
+    431: "Header too large",
     500: "Internal error",
     503: "Stopping",
 }

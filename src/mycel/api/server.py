@@ -12,11 +12,14 @@ import uvicorn
 from .access import Authenticator
 from .app import create_app
 from .backend import Backend
+from .certificates import Certificate
+from .connections import Connections
 from .express import ExpressProtocol
-from .hot import Limits
+from .limits import Limits
+from .tls_door import TlsDoor
 
-KEEP_ALIVE_SECONDS: Final = 75
 BACKLOG: Final = 2048
+SWEEP_TICKS: Final = 10
 
 
 class PortInUse(Exception):
@@ -56,29 +59,61 @@ def bind(host: str, port: int) -> socket.socket:
 class _Uvicorn(uvicorn.Server):
     """Without the handling of signals, which is the role's business."""
 
+    def __init__(
+        self, config: uvicorn.Config, book: Connections, certificate: Certificate | None
+    ) -> None:
+        super().__init__(config)
+        self._book = book
+        self._certificate = certificate
+
     async def start(self, bound: socket.socket) -> None:
         self.config.load()
         self.lifespan = self.config.lifespan_class(self.config)
-        await self.startup(sockets=[bound])
+        loop = asyncio.get_running_loop()
+        made = self._protocol if self._certificate is None else self._tls_door
+        self.servers = [await loop.create_server(made, sock=bound, backlog=BACKLOG)]
+        self.started = True
 
     async def answer_until_stopped(self, bound: socket.socket) -> None:
         await self.main_loop()
         await self.shutdown(sockets=[bound])
 
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second."""
+        if counter % SWEEP_TICKS == 0:
+            self._book.sweep()
+            if self._certificate is not None:
+                self._certificate.look(self._book.now)
+        return await super().on_tick(counter)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return ExpressProtocol(self.config, self.server_state, {}, book=self._book)
+
+    def _tls_door(self) -> asyncio.Protocol:
+        assert self._certificate is not None
+        return TlsDoor(self._certificate.context, self._protocol, self._book)
+
 
 class ApiServer:
     """A running server. Whoever started it stops it."""
 
-    def __init__(self, server: _Uvicorn, task: asyncio.Task[None], bound: socket.socket) -> None:
+    def __init__(
+        self,
+        server: _Uvicorn,
+        task: asyncio.Task[None],
+        bound: socket.socket,
+        certificate: Certificate | None,
+    ) -> None:
         self._server = server
         self._task = task
         self._bound = bound
+        self.certificate = certificate
         self.host, self.port = bound.getsockname()[:2]
 
     @property
     def address(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{'http' if self.certificate is None else 'https'}://{host}:{self.port}"
 
     async def stop(self) -> None:
         """Takes nothing new, lets what is under way end for a few seconds."""
@@ -98,10 +133,10 @@ async def serve(
     limits: Limits | None = None,
     *,
     grace_seconds: int = 5,
-    certificate: str | None = None,
-    certificate_key: str | None = None,
+    certificate: Certificate | None = None,
 ) -> ApiServer:
     """Serves on a socket from `bind`; returns once connections are answered."""
+    limits = limits or Limits()
     config = uvicorn.Config(
         create_app(backend, authenticator, limits),
         http=ExpressProtocol,
@@ -113,13 +148,10 @@ async def serve(
         server_header=False,
         date_header=False,
         proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=grace_seconds,
         backlog=BACKLOG,
-        ssl_certfile=certificate,
-        ssl_keyfile=certificate_key,
     )
-    server = _Uvicorn(config)
+    server = _Uvicorn(config, Connections(limits), certificate)
     await server.start(bound)
     task = asyncio.create_task(server.answer_until_stopped(bound), name="api")
-    return ApiServer(server, task, bound)
+    return ApiServer(server, task, bound, certificate)

@@ -31,7 +31,7 @@ def config(given: list[str]) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     from mycel.config import ConfigurationError, load
-    from mycel.config.conflicts import ineffective
+    from mycel.config.conflicts import ineffective, risks
 
     try:
         configuration = load(options.file, os.environ, {})
@@ -40,7 +40,8 @@ def _check(options: argparse.Namespace) -> int:
             raise
         print_json({"file": str(options.file), "valid": False, "error": str(error)})
         return 1
-    warnings, origins = ineffective(configuration), configuration.origins
+    warnings = ineffective(configuration) + risks(configuration)
+    origins = configuration.origins
     if options.json:
         document = {"file": str(options.file), "valid": True, "set": origins, "warnings": warnings}
         print_json(document)

@@ -38,7 +38,7 @@ class Running(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where roles other than the scheduler show theirs, if they do."""
 
     def client(self) -> Client:
-        return Client(self.api, self.token)
+        return Client.from_home(self.home, self.token)
 
 
 def up(
@@ -95,6 +95,15 @@ def reload(home: Path | str | None = None) -> dict[str, Changes]:
                 os.kill(running[name], signal.SIGHUP)
         ends = time.monotonic() + RELOAD_SECONDS
         return {name: _reloaded(place, name, count, ends) for name, count in told.items()}
+
+
+def risks_of(running: Running) -> list[str]:
+    """What its owner should know of how the API can be reached."""
+    from mycel import config
+    from mycel.config.conflicts import risks
+
+    path = plan.config_path(Home(Path(running.home)), "scheduler")
+    return risks(config.load(path, dict(os.environ), {})) if path.exists() else []
 
 
 def _reloads(home: Home, name: str) -> int:

@@ -57,6 +57,8 @@ def _start(home: str | None, workers: int | None, port: int | None, as_json: boo
             print(f"metrics of {name}  {address}")
         if not started:
             print("everything was running already")
+        for warning in local_swarm.risks_of(running):
+            print(f"mycel: warning: {warning}", file=sys.stderr)
     sys.stdout.flush()
     return running
 

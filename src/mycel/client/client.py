@@ -50,8 +50,11 @@ Progress = Callable[[int], None]
 class Client:
     """Thread-safe. Ids of jobs and tasks are given in full; `find_jobs` completes prefixes."""
 
-    def __init__(self, api: str, token: str) -> None:
-        self._session = Session(Address.parse(api), token)
+    def __init__(self, api: str, token: str, *, ca_file: str | Path | None = None) -> None:
+        """`ca_file` has the certificates that an https:// address is held against; without it
+        `MYCEL_CA_FILE` names it, or the system's are taken."""
+        trust = os.environ.get("MYCEL_CA_FILE", "") if ca_file is None else str(ca_file)
+        self._session = Session(Address.parse(api, trust), token)
 
     @classmethod
     def from_home(cls, home: str | Path | None = None, token: str | None = None) -> Self:
@@ -65,7 +68,11 @@ class Client:
         state = read_state(role.state_path, _RoleState)
         if role.holder() is None or state is None or not state.api:
             raise NotRunning(str(place.path))
-        return cls(state.api, token or load_api_token(place.token_path))
+        made = cls(state.api, token or load_api_token(place.token_path))
+        if state.certificate:
+            # Ours: it is for the name that others call this machine by, and we do not.
+            made._session.address = Address.parse(state.api, state.certificate, pinned=True)
+        return made
 
     @property
     def api(self) -> str:
@@ -403,6 +410,7 @@ class Client:
 
 class _RoleState(msgspec.Struct):
     api: str = ""
+    certificate: str = ""
 
 
 def _log_piece(data: dict[str, Any]) -> LogPiece:

@@ -10,12 +10,17 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, Final
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
-from .errors import ConnectionLost, NotRunning, from_answer
+from .errors import ConnectionLost, NotRunning, NotTrusted, from_answer
+
+if TYPE_CHECKING:
+    import ssl
 
 RECEIVE_BYTES: Final = 64 << 10
 """Python makes room for all of it before it reads: above 128 KiB that costs more than the rest."""
@@ -39,15 +44,19 @@ class Address(msgspec.Struct, frozen=True):
     host: str
     port: int
     secure: bool
+    trust: str = ""
+    """The path of the certificates that a secure one is held against; empty: the system's."""
+    pinned: bool = False
+    """It shows the first certificate of that file, whatever it is called by, or is refused."""
 
     @classmethod
-    def parse(cls, text: str) -> Address:
+    def parse(cls, text: str, trust: str = "", *, pinned: bool = False) -> Address:
         parts = urlsplit(text if "//" in text else f"http://{text}")
         secure = parts.scheme == "https"
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
             raise ValueError(f"an address is like http://127.0.0.1:8080, not {text!r}")
         port = parts.port or (443 if secure else 80)
-        return cls(text.rstrip("/"), parts.hostname, port, secure)
+        return cls(text.rstrip("/"), parts.hostname, port, secure, trust, pinned)
 
 
 class Connection:
@@ -214,4 +223,30 @@ def _connect(address: Address) -> socket.socket:
         return connected
     import ssl  # late: most swarms are reached on this machine
 
-    return ssl.create_default_context().wrap_socket(connected, server_hostname=address.host)
+    try:
+        context = _pinned(address.trust) if address.pinned else _trusting(address.trust)
+        return context.wrap_socket(connected, server_hostname=address.host)
+    except (OSError, ValueError) as error:
+        connected.close()
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise NotTrusted(address.text, error.verify_message) from error
+        raise NotRunning(address.text, getattr(error, "strerror", "") or str(error)) from error
+
+
+@lru_cache(16)
+def _trusting(path: str) -> ssl.SSLContext:
+    import ssl
+
+    return ssl.create_default_context(cafile=path or None)
+
+
+def _pinned(path: str) -> ssl.SSLContext:
+    """Holds the other side against the first certificate of a file, as it is now."""
+    import ssl
+
+    end = "-----END CERTIFICATE-----"
+    first = Path(path).read_text(encoding="ascii", errors="replace").partition(end)[0] + end
+    context = ssl.create_default_context(cadata=first)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context

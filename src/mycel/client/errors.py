@@ -30,6 +30,14 @@ class NotRunning(ClientError):
         super().__init__(f"no swarm is running at {where}{because}: start one with 'mycel up'")
 
 
+class NotTrusted(ClientError):
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(
+            f"{where} shows a certificate that is not trusted ({reason}): name the file of whoever "
+            "signed it in MYCEL_CA_FILE"
+        )
+
+
 class ConnectionLost(ClientError):
     """The connection broke before the answer was complete."""
 

@@ -1,4 +1,4 @@
-"""Keys that were set and change nothing, because of what else is set.
+"""Keys that were set and change nothing, because of what else is set; and what is risky.
 
 Each rule looks at a valid configuration and says which of the keys that somebody *set* has no
 effect and why. Defaults are never complained of.
@@ -6,6 +6,7 @@ effect and why. Defaults are never complained of.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -29,6 +30,28 @@ def ineffective(configuration: Configuration) -> list[str]:
         f"{origins.get(key, 'the configuration')}: {key} has no effect: {reason}"
         for key, reason in found.items()
     ]
+
+
+def risks(configuration: Configuration) -> list[str]:
+    """One sentence for each setting that is valid and dangerous."""
+    api = configuration.scheduler.api
+    if api.tls_cert or is_loopback(api.bind_address.host):
+        return []
+    key = "scheduler.api.bind_address"
+    where = configuration.origins.get(key, "the configuration")
+    text = (
+        f"{where}: {key} = {api.bind_address} is reached from other machines without TLS: "
+        "everybody on the way can read and use the tokens; set tls_cert and tls_key beside it, "
+        "or bind to 127.0.0.1"
+    )
+    return [text]
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _retries_are_off(configuration: Configuration) -> Iterator[tuple[str, str]]:

@@ -282,9 +282,33 @@ REQUEST_BYTES_LEAST: Final = 100
 
 class Api(_Section, frozen=True):
     bind_address: BindAddress = BindAddress("127.0.0.1:8080")
+    tls_cert: str = ""
+    """The path of a certificate, with its chain, in PEM…"""
+    tls_key: str = ""
+    """…and of its key. With both, the API speaks HTTPS; changed files are read again."""
     max_request_size: ByteSize = ByteSize(10_000_000)
+    max_bodies_size: ByteSize = ByteSize(256_000_000)
+    """Of all requests that are being read or answered; a quarter of it for one user."""
+    max_connections: Annotated[int, msgspec.Meta(ge=16, le=60_000)] = 4096
+    """Where there is no room for another, the oldest without a token goes."""
+    max_connections_per_address: Positive = 256
+    """Without a token, from one address (one /64 network of IPv6); loopback is not limited."""
+    head_seconds: Duration = 10.0
+    """A TLS handshake, and the head of a request, may take so long."""
+    idle_seconds: Duration = 75.0
+    """A connection without a request is kept so long; only 5 s when three quarters are taken."""
+    stall_seconds: Duration = 30.0
+    """A body or an answer that moves less than 1,000 bytes a second for so long is broken off."""
+    max_streams: Positive = 512
+    """Answers that last: events, followed logs and results…"""
+    max_streams_per_user: Positive = 128
+    max_waits_per_user: Positive = 1024
+    """…and requests of one user that wait for an end, or for a model's answer."""
 
     def __post_init__(self) -> None:
+        if bool(self.tls_cert) != bool(self.tls_key):
+            given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
+            raise ValueError(f"{given} is set and {missing} is not: TLS needs both")
         if self.max_request_size < REQUEST_BYTES_LEAST:
             raise ValueError(
                 f"max_request_size is at least {REQUEST_BYTES_LEAST} bytes, not "

@@ -80,6 +80,8 @@ class RunningState(msgspec.Struct, frozen=True):
     addresses: list[str]
     api: str = ""
     metrics: str = ""
+    certificate: str = ""
+    """The path of the API's, if it has one: clients on this machine trust it."""
     reloads: int = 0
     reloaded: Changes | None = None
     """What came of the last of them."""
@@ -169,7 +171,11 @@ class Program:
         )
 
     def _warn(self, text: str) -> None:
-        self.log.warning("not_admitted", error=text)
+        self.warn_aloud("not_admitted", text)
+
+    def warn_aloud(self, event: str, text: str) -> None:
+        """In the log, and on the terminal if there is one."""
+        self.log.warning(event, error=text)
         print(f"mycel {self.options.name}: {text}", file=sys.stderr, flush=True)
 
     @cached_property
@@ -281,12 +287,22 @@ class Program:
         except ListenFailed as error:
             self.log.warning("no_quic", address=quic, error=str(error))
 
-    def ready(self, peer: str, addresses: list[str], api: str = "", *, metrics: str = "") -> None:
+    def ready(
+        self,
+        peer: str,
+        addresses: list[str],
+        api: str = "",
+        *,
+        metrics: str = "",
+        certificate: str = "",
+    ) -> None:
         """Tells whoever waits that this role serves. How it came to it is in the log by then."""
         self.log.flush()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._for_all, Program._reload)
-        state = RunningState(self.options.name, os.getpid(), peer, addresses, api, metrics)
+        state = RunningState(
+            self.options.name, os.getpid(), peer, addresses, api, metrics, certificate
+        )
         self._state = state
         write_state(self.folder.state_path, state)
         descriptor = self.options.ready_fd

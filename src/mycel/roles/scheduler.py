@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
@@ -19,6 +20,8 @@ from mycel.blobs.book import BlobBook
 from mycel.blobs.keeping import Keeping, Swarmwise
 from mycel.blobs.store import BlobStore
 from mycel.config import Configuration
+from mycel.config.conflicts import risks
+from mycel.config.settings import Api
 from mycel.core.events import DataHeld, Event
 from mycel.core.matching import Algorithm
 from mycel.core.scheduler import Scheduler
@@ -39,7 +42,8 @@ from .selection import load_algorithms, selection_of
 from .serving import SchedulerBackend
 
 if TYPE_CHECKING:
-    from mycel.api.hot import Limits
+    from mycel.api.certificates import Certificate
+    from mycel.api.limits import Limits
     from mycel.api.server import ApiServer
 
 
@@ -91,7 +95,7 @@ def settings_of(configuration: Configuration) -> SchedulerSettings:
 
 
 async def serve(program: Program, port: int | None) -> None:
-    from mycel.api.hot import Limits
+    from mycel.api.limits import Limits
 
     sys.setswitchinterval(SWITCH_SECONDS)
     configuration = program.configuration
@@ -109,7 +113,9 @@ async def serve(program: Program, port: int | None) -> None:
     backend.log_lines_dropped = lambda: program.log.lines_dropped
     keeping = keeping_of(program, machine, node.post)
     node.blobs = keeping.channels
-    limits = Limits(request_bytes=configuration.scheduler.api.max_request_size)
+    limits = Limits()
+    set_limits(limits, configuration.scheduler.api)
+    certificate = _certificate(program)
 
     def load_chosen(changed: Configuration) -> None:
         chosen = changed.scheduler.selection_algorithm
@@ -117,12 +123,15 @@ async def serve(program: Program, port: int | None) -> None:
             algorithms.update(load_algorithms(chosen, program.warn))
 
     def take_over(changed: Configuration) -> None:
-        limits.request_bytes = changed.scheduler.api.max_request_size
+        set_limits(limits, changed.scheduler.api)
         files = changed.scheduler.files
         keeping.limit(files.store_size, files.max_blob_size, files.upload_hours * 3600.0)
         node.reconfigure(settings_of(changed), changed.scheduler.announce_interval)
 
-    program.before_reload.append(load_chosen)
+    def read_certificate(changed: Configuration) -> None:
+        _replace_certificate(certificate, changed.scheduler.api)
+
+    program.before_reload += [load_chosen, read_certificate]
     program.on_reload.append(take_over)
     swarm = await program.start_swarm(node)
     api: ApiServer | None = None
@@ -135,9 +144,12 @@ async def serve(program: Program, port: int | None) -> None:
         backend.keep_blobs(keeping)
         backend.spread = program.revoking.spread
         backend.credentials = node.credentials = _credentials(program, swarm.peer)
-        api = await _start_api(program, backend, bound, limits)
+        api = await _start_api(program, backend, bound, limits, certificate)
         loop.call_later(SWEEP_SECONDS, checkpoints.sweep, machine.is_live)
-        program.ready(swarm.peer, swarm.addresses, api.address)
+        shown = "" if certificate is None else certificate.path
+        program.ready(swarm.peer, swarm.addresses, api.address, certificate=shown)
+        for text in risks(configuration):
+            program.warn_aloud("risk", text)
         await program.until_ended()
     finally:
         await _stop(api, backend, node)
@@ -158,6 +170,50 @@ def _bound(configuration: Configuration, port: int | None) -> socket.socket:
         return bind(address.host, address.port if port is None else port)
     except (PortInUse, CannotBind) as error:
         raise RoleFault(str(error)) from error
+
+
+def set_limits(limits: Limits, api: Api) -> None:
+    limits.request_bytes = api.max_request_size
+    limits.bodies_bytes = api.max_bodies_size
+    limits.connections = api.max_connections
+    limits.connections_per_address = api.max_connections_per_address
+    limits.head_seconds = api.head_seconds
+    limits.idle_seconds = api.idle_seconds
+    limits.stall_seconds = api.stall_seconds
+    limits.streams = api.max_streams
+    limits.streams_per_user = api.max_streams_per_user
+    limits.waits_per_user = api.max_waits_per_user
+
+
+def _certificate(program: Program) -> Certificate | None:
+    from mycel.api.certificates import BadCertificate, Certificate
+
+    api = program.configuration.scheduler.api
+    if not api.tls_cert:
+        return None
+    try:
+        tell = partial(program.warn_aloud, "certificate")
+        return Certificate(_path(api.tls_cert), _path(api.tls_key), tell)
+    except BadCertificate as error:
+        raise RoleFault(f"scheduler.api.{error}") from error
+
+
+def _path(text: str) -> str:
+    return str(Path(text).expanduser().absolute())
+
+
+def _replace_certificate(certificate: Certificate | None, api: Api) -> None:
+    """A pair that cannot be used is not taken over, and nothing else of the change is."""
+    from mycel.api.certificates import BadCertificate
+
+    if (certificate is None) != (not api.tls_cert):
+        raise RoleFault("scheduler.api.tls_cert: TLS is switched on and off by a restart only")
+    if certificate is None:
+        return
+    try:
+        certificate.replace(_path(api.tls_cert), _path(api.tls_key))
+    except BadCertificate as error:
+        raise RoleFault(f"scheduler.api.{error}; the API keeps the certificate it had") from error
 
 
 def _machine(configuration: Configuration, algorithms: Mapping[str, Algorithm]) -> Scheduler:
@@ -233,7 +289,11 @@ def keeping_of(program: Program, machine: Scheduler, post: Callable[[Event], Non
 
 
 async def _start_api(
-    program: Program, backend: SchedulerBackend, bound: socket.socket, limits: Limits
+    program: Program,
+    backend: SchedulerBackend,
+    bound: socket.socket,
+    limits: Limits,
+    certificate: Certificate | None,
 ) -> ApiServer:
     from mycel.api.access import Authenticator
     from mycel.api.server import serve as serve_api
@@ -243,7 +303,7 @@ async def _start_api(
         program.configuration.swarm.name,
         program.revoking.revoked,
     )
-    return await serve_api(backend, authenticator, bound, limits)
+    return await serve_api(backend, authenticator, bound, limits, certificate=certificate)
 
 
 async def _stop(api: ApiServer | None, backend: SchedulerBackend, node: SchedulerNode) -> None:
