@@ -125,6 +125,7 @@ class GuardedProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             # We speak nothing else. The request is answered, and what comes behind it is not HTTP.
             self.cycle.keep_alive = False
+            self._in_body = True
             return
         except httptools.HttpParserError as error:
             refused = error.__context__
@@ -234,6 +235,13 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._raw.can_write_eof():
             self._raw.write_eof()
 
+    def shutdown(self) -> None:
+        """The server stops: nobody sweeps any more."""
+        if self.is_idle and not self._raw.get_write_buffer_size():
+            self.drop()
+        else:
+            super().shutdown()
+
     def drop(self) -> None:
         self.has_parted = True
         self._raw.abort()
@@ -286,8 +294,11 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.has_parted:
             return
         if not self.is_idle:
-            self.drop()
-            return
+            if self.cycle.response_started or self.pipeline:
+                self.drop()
+                return
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self._raw.write(_last_answer(status, detail))
         self._in_body = True  # whatever else comes is thrown away
         self.part()

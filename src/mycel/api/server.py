@@ -16,7 +16,7 @@ from .certificates import Certificate
 from .connections import Connections
 from .express import ExpressProtocol
 from .limits import Limits
-from .tls_door import TlsDoor
+from .tls_server import TlsServer
 
 BACKLOG: Final = 2048
 SWEEP_TICKS: Final = 10
@@ -69,9 +69,12 @@ class _Uvicorn(uvicorn.Server):
     async def start(self, bound: socket.socket) -> None:
         self.config.load()
         self.lifespan = self.config.lifespan_class(self.config)
-        loop = asyncio.get_running_loop()
-        made = self._protocol if self._certificate is None else self._tls_door
-        self.servers = [await loop.create_server(made, sock=bound, backlog=BACKLOG)]
+        if self._certificate is None:
+            loop = asyncio.get_running_loop()
+            self.servers = [await loop.create_server(self._protocol, sock=bound, backlog=BACKLOG)]
+        else:
+            secure = TlsServer(bound, self._certificate, self._protocol, self._book)
+            self.servers = [secure]  # type: ignore[list-item]
         self.started = True
 
     async def answer_until_stopped(self, bound: socket.socket) -> None:
@@ -88,10 +91,6 @@ class _Uvicorn(uvicorn.Server):
 
     def _protocol(self) -> asyncio.Protocol:
         return ExpressProtocol(self.config, self.server_state, {}, book=self._book)
-
-    def _tls_door(self) -> asyncio.Protocol:
-        assert self._certificate is not None
-        return TlsDoor(self._certificate.context, self._protocol, self._book)
 
 
 class ApiServer:
