@@ -18,6 +18,7 @@ from blake3 import blake3
 from mycel.api import Stopping
 from mycel.api.audience import Audience, Listener
 from mycel.api.backend import Pieces
+from mycel.api.model_names import ModelNames
 from mycel.api.network import DiscoveryAnswer, Network, PeerAnswer, SwarmAnswer
 from mycel.api.output import OutputAudience, OutputListener
 from mycel.core import events
@@ -165,6 +166,9 @@ class FakeBackend(Reader):
         self.forgotten = 0
         self.forgets = threading.Semaphore(0)
         self.sequence = 0
+        self.models: set[str] = set()
+        """Full names of what is served."""
+        self.names = ModelNames(lambda name: name in self.models, lambda: self.models)
         self.audience = Audience(lambda on: None)
         self.outputs = OutputAudience()
         self.live: dict[tuple[str, int], list[Stretch]] = {}

@@ -14,6 +14,7 @@ from mycel.core import reports
 from mycel.core.identifiers import JobId, task_id
 from mycel.core.jobs import Specification
 from mycel.core.journal import AttemptEnded, TaskEnded
+from mycel.core.model_names import shown
 from mycel.core.resources import Requirements
 from mycel.core.views import JobView, Obstacle, PreviewView, StagePreview, TaskView
 from mycel.core.work import OWN_DRIVERS, Work
@@ -373,7 +374,7 @@ def _what_runs(work: Work) -> dict[str, Any]:
     if work.function:
         fields["python"] = work.function
     if work.model:
-        fields["model"] = work.model
+        fields["model"] = shown(work.model)
     if work.input:
         fields["input"] = Raw(work.input)
     if work.parameters:

@@ -20,6 +20,7 @@ from .output import OutputListener
 if TYPE_CHECKING:
     from mycel.blobs.keeping import Keeping
 
+    from .model_names import ModelNames
     from .network import Network
 
 Value = TypeVar("Value")
@@ -70,6 +71,11 @@ class Backend(Protocol):
 
     def listening(self) -> AbstractContextManager[Listener]:
         """For as long as somebody wants to hear what happens; raises `Crowded` if too many do."""
+        ...
+
+    @property
+    def names(self) -> ModelNames:
+        """Whose models names mean."""
         ...
 
     def streaming(self, job: JobId) -> AbstractContextManager[Pieces]:

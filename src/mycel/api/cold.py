@@ -80,7 +80,7 @@ def _rest(backend: Backend) -> Sequence[HTTPRouteHandler]:
     @get("/api/v1/models")
     async def list_models(request: AnyRequest) -> Response[bytes]:
         _query(request)
-        return _json(await models.list_models(backend))
+        return _json(await models.list_models(backend, _caller(request)))
 
     @get("/api/v1/services")
     async def list_services(request: AnyRequest) -> Response[bytes]:

@@ -284,7 +284,7 @@ async def _submit_task(
 def submit_of(backend: Backend, caller: Caller, raw: bytes, key: str, wait: float) -> Submit:
     """The event that the body of a single task asks for."""
     body = decode_task(raw)
-    specification = conversion.specification(body)
+    specification = backend.names.of_caller(conversion.specification(body), caller.user)
     jobs.check(backend, caller, specification)
     batch = conversion.single_batch(body)
     return Submit(

@@ -102,11 +102,18 @@ async def _submission(
     tasks = [body.task] if body.task is not None else [stage.task for stage in body.stages]
     derived = None
     if plans.is_simple(body):
-        specification = conversion.specification(tasks[0], "$.task")
+        found = conversion.specification(tasks[0], "$.task")
+        specification = backend.names.of_caller(found, caller.user)
         batch = conversion.job_batch(body, bytes_max)
     else:
         # In a thread: a few megabytes of parameters take longer than others should wait.
         derived = await asyncio.to_thread(plans.derived_from, body, bytes_max)
+        derived = msgspec.structs.replace(
+            derived,
+            groups=tuple(
+                (backend.names.of_caller(one, caller.user), stage) for one, stage in derived.groups
+            ),
+        )
         specification, batch = derived.groups[0][0], conversion.Batch(0, b"")
     groups = [specification] if derived is None else [one[0] for one in derived.groups]
     check(backend, caller, *groups)

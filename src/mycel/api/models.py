@@ -9,6 +9,7 @@ from mycel.core.resources import ServedModel
 from mycel.core.views import WorkerView
 from mycel.core.work import model_slot
 
+from .access import Caller
 from .backend import Backend
 from .tasks import expect
 
@@ -39,18 +40,16 @@ class ModelList(msgspec.Struct, frozen=True):
     next: str | None
 
 
-async def list_models(backend: Backend) -> ModelList:
+async def list_models(backend: Backend, caller: Caller) -> ModelList:
+    """Those that the caller can ask for, as it writes them."""
     views: list[WorkerView] = expect(await backend.ask(ReadWorkers), list)
-    return ModelList(models_of(views), None)
-
-
-def models_of(views: list[WorkerView]) -> list[ModelAnswer]:
-    """By name."""
     found: dict[str, list[tuple[WorkerView, ServedModel]]] = {}
     for view in views:
         for model in view.capabilities.served:
             found.setdefault(model.name, []).append((view, model))
-    return [_answer(name, found[name]) for name in sorted(found)]
+    names = {full: backend.names.as_written(full, caller.user) for full in found}
+    items = [_answer(name, found[full]) for full, name in names.items() if name is not None]
+    return ModelList(sorted(items, key=lambda one: one.name), None)
 
 
 def _answer(name: str, served: list[tuple[WorkerView, ServedModel]]) -> ModelAnswer:

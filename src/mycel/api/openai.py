@@ -31,6 +31,7 @@ from .access import Caller
 from .backend import Backend, Pieces
 from .exchange import CALLER, Receive, Scope, Send, answer, check_media_type, hang_up, read_body
 from .limits import Crowd, Limits
+from .problems import Problem
 from .tasks import expect
 
 PREFIX: Final = "/v1/"
@@ -69,7 +70,10 @@ class OpenAiRoutes:
     async def _models(self, scope: Scope, _receive: Receive, send: Send) -> None:
         _, _, wanted = scope["path"][len(PREFIX) :].partition("/")
         workers: list[WorkerView] = expect(await self._backend.ask(ReadWorkers), list)
-        names = sorted({name for worker in workers for name in worker.capabilities.models})
+        caller: Caller = scope[CALLER]
+        full = {name for worker in workers for name in worker.capabilities.models}
+        written = {self._backend.names.as_written(name, caller.user) for name in full}
+        names = sorted(name for name in written if name is not None)
         alike = {"object": "model", "created": 0, "owned_by": "mycel"}
         found = [{"id": name, **alike} for name in names]
         if not wanted:
@@ -105,7 +109,11 @@ class OpenAiRoutes:
     async def _submit(self, caller: Caller, job: JobId, route: str, body: dict[str, Any]) -> None:
         given = {"openai": {"route": route, "body": body}}
         model = body["model"]
-        specification = Specification(Work("model", model=model), Requirements())
+        try:
+            full = self._backend.names.meant(model, caller.user)
+        except Problem as problem:
+            raise OpenAiError(400, problem.detail, "invalid_request_error") from None
+        specification = Specification(Work("model", model=full), Requirements())
         jobs.check(self._backend, caller, specification)
         submit = Submit(
             request=0,  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import msgspec
 
 from mycel.config.sizes import parse_size
 from mycel.core.events import ReadServices
+from mycel.core.model_names import shown
 from mycel.core.resources import Pairs
 from mycel.core.views import ServiceView
 from mycel.core.work import SERVICE, Work
@@ -65,12 +66,16 @@ def service_of(body: TaskBody, serve: ServeBody, env: Pairs, path: str) -> Work:
 
 async def list_services(backend: Backend, caller: Caller) -> ServiceList:
     views: list[ServiceView] = expect(await backend.ask(ReadServices), list)
-    mine = [_answer(view) for view in views if caller.sees(view.user)]
+    mine = [
+        _answer(view, backend.names.as_written(view.model, caller.user) or shown(view.model))
+        for view in views
+        if caller.sees(view.user)
+    ]
     return ServiceList(sorted(mine, key=lambda one: one.model), None)
 
 
-def _answer(view: ServiceView) -> ServiceAnswer:
+def _answer(view: ServiceView, name: str) -> ServiceAnswer:
     settings = msgspec.json.decode(view.parameters, type=ProgramSettings)
     return ServiceAnswer(
-        view.model, view.job_id, view.replicas, settings.kind, settings.python, settings.gguf
+        name, view.job_id, view.replicas, settings.kind, settings.python, settings.gguf
     )

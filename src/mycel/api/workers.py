@@ -9,6 +9,7 @@ import msgspec
 
 from mycel.core.events import CloseWorker, ReadFigures, ReadWorkers
 from mycel.core.identifiers import RequestId
+from mycel.core.model_names import shown
 from mycel.core.resources import USAGE_STEPS, Usage
 from mycel.core.views import Figures, WorkerView
 
@@ -129,7 +130,7 @@ def worker(view: WorkerView) -> WorkerAnswer:
         state=view.state,
         accepting=view.accepting,
         capabilities=CapabilitiesAnswer(
-            models=has.models,
+            models=tuple(map(shown, has.models)),
             memory=has.memory,
             cpu_cores=has.cpu_cores,
             disk=has.disk,

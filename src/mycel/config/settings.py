@@ -10,6 +10,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from mycel.core.model_names import objection
+
 from .values import AlgorithmName, BindAddress, ByteSize, DriverName, Hours, Multiaddr
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
@@ -275,6 +277,12 @@ class Worker(_Section, frozen=True):
     """When it is told to stop, what runs may go on for so long; then it is handed back."""
     metrics_address: BindAddress | None = None
     """As that of `[gateway]`."""
+
+    def __post_init__(self) -> None:
+        for name in self.models:
+            wrong = objection(name)
+            if wrong is not None:
+                raise ValueError(f"models: {name!r}: {wrong}")
 
 
 REQUEST_BYTES_LEAST: Final = 100

@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from mycel.core.identifiers import LaneId
+from mycel.core.model_names import full_name
 from mycel.core.resources import ServedModel
 
 from .coroutines import CoroutineDriver
@@ -72,7 +73,7 @@ class ServiceDriver(CoroutineDriver):
             if program.endpoint is None:
                 ended.set()
             else:
-                self._offer(program, program.endpoint)
+                self._offer(run.user, program, program.endpoint)
 
         program = ModelProgram(
             self._helper,
@@ -107,9 +108,11 @@ class ServiceDriver(CoroutineDriver):
         hold = self._holding.of(lane, run)
         return msgspec.structs.replace(hold, readable=(*hold.readable, *readable))
 
-    def _offer(self, program: ModelProgram, endpoint: Endpoint) -> None:
+    def _offer(self, user: str, program: ModelProgram, endpoint: Endpoint) -> None:
+        """Under a name that says whose it is, whatever its job says."""
         settings = program.settings
-        served = ServedModel(settings.name, settings.kind, settings.slots, settings.memory)
+        name = full_name(user, settings.name)
+        served = ServedModel(name, settings.kind, settings.slots, settings.memory)
         source = ModelSource(settings.kind, endpoint, settings.name)
         if self.offers is not None:
             self.offers.offer(program, served, source)

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from mycel.config.settings import Model, Worker
+from mycel.core.model_names import objection
 from mycel.core.resources import ServedModel
 from mycel.drivers.http_stream import Endpoint, EndpointFault, request
 from mycel.drivers.model import ModelSource
@@ -101,7 +102,9 @@ async def models_at(server: str) -> frozenset[str]:
         listed = msgspec.json.decode(body, type=_Listing).data
     except (EndpointFault, TimeoutError, msgspec.MsgspecError, UnicodeDecodeError):
         return frozenset()
-    return frozenset(one.id for one in listed[:MODELS_MAX] if one.id and one.owned_by != OURS)
+    return frozenset(
+        one.id for one in listed[:MODELS_MAX] if not objection(one.id) and one.owned_by != OURS
+    )
 
 
 def kind_of(name: str) -> Kind:

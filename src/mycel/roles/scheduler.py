@@ -105,7 +105,14 @@ async def serve(program: Program, port: int | None) -> None:
     path = program.folder.path / "journal.db"
     store = SqliteStore(path, loop.call_soon_threadsafe, swarm=configuration.swarm.name)
     machine = _machine(configuration, algorithms)
-    backend = SchedulerBackend(machine, store, LiveLogs(path), program.options.name, __version__)
+    backend = SchedulerBackend(
+        machine,
+        store,
+        LiveLogs(path),
+        program.options.name,
+        __version__,
+        program.folder.path / "model-names.json",
+    )
     checkpoints = CheckpointFiles(path, loop.call_soon_threadsafe)
     node = _node(program, machine, store, backend, checkpoints)
     backend.checkpoints = checkpoints

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Final, TypeVar
 
 from mycel.api.audience import Audience, Listener
 from mycel.api.backend import Pieces, Stopping
+from mycel.api.model_names import ModelNames
 from mycel.api.network import Network
 from mycel.api.output import OutputAudience, OutputListener
 from mycel.blobs.keeping import Keeping
@@ -48,7 +50,13 @@ class SchedulerBackend:
     """`api.backend.Backend` and `scheduling.Clients`: asks the machine, and hears its replies."""
 
     def __init__(
-        self, machine: Scheduler, reader: Reader, live_logs: LiveLogs, name: str, version: str
+        self,
+        machine: Scheduler,
+        reader: Reader,
+        live_logs: LiveLogs,
+        name: str,
+        version: str,
+        model_names_at: Path | None = None,
     ) -> None:
         self._machine = machine
         self._live_logs = live_logs
@@ -68,6 +76,7 @@ class SchedulerBackend:
         self._metrics = SchedulerMetrics(self._figures, version=version)
         self._selections = Recent(boot_seconds())
         self._latencies = Recent(boot_seconds())
+        self.names = ModelNames(machine.is_model, machine.served_models, model_names_at)
         self.credentials: Credentials | None = None
         """Of the users whose jobs run here."""
         self.checkpoints: Checkpoints | None = None

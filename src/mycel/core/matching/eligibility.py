@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from mycel.core.model_names import shown
 from mycel.core.resources import Capabilities, Gpu, Requirements, millis, size
 from mycel.core.work import Shape
 
@@ -202,6 +203,13 @@ class Eligibility:
                 ),
             )
 
+    def serves(self, model: str) -> bool:
+        return bool(self._models.mask(model))
+
+    @property
+    def models(self) -> list[str]:
+        return self._models.values()
+
     def _programs_asked(self, shape: Shape) -> Iterator[Hurdle]:
         for name, wanted in shape.requirements.software:
             yield self._software_asked(name, wanted)
@@ -209,7 +217,8 @@ class Eligibility:
             yield Hurdle(
                 self._models.mask(shape.model),
                 lambda failing: (
-                    f"needs the model {shape.model}, they serve {self._seen(self._models, failing)}"
+                    f"needs the model {shown(shape.model)}, they serve "
+                    f"{shown(self._seen(self._models, failing))}"
                 ),
             )
         yield Hurdle(

@@ -96,6 +96,9 @@ class Postings(Generic[Value]):
         for value in after:
             self._add(slot, value)
 
+    def values(self) -> list[Value]:
+        return list(self._holders)
+
     def _add(self, slot: int, value: Value) -> None:
         holders = self._holders.get(value)
         if holders is None:

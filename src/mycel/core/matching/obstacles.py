@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from mycel.core.model_names import shown
 from mycel.core.resources import Capabilities, GpuRequirement, millis, size
 from mycel.core.work import Shape
 
@@ -33,8 +34,8 @@ def _reasons(shape: Shape, capabilities: Capabilities) -> Iterator[str]:
 
 def _lacks_driver(shape: Shape, has: Capabilities) -> str | None:
     if shape.driver == "model" and shape.model not in has.models:
-        served = f"it serves {', '.join(has.models)}" if has.models else "it serves none"
-        return f"needs the model {shape.model}, {served}"
+        served = f"it serves {shown(', '.join(has.models))}" if has.models else "it serves none"
+        return f"needs the model {shown(shape.model)}, {served}"
     if shape.driver in has.drivers:
         return None
     return f"needs the driver {shape.driver}, it has {', '.join(has.drivers) or 'none'}"

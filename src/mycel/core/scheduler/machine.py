@@ -51,6 +51,7 @@ from .restoring import Restoring
 from .retention import Retention
 from .roster import Roster
 from .sending import Sending
+from .services import Services
 from .staging import Staging
 from .state import State
 from .tables import Hasher, Lease, Worker
@@ -75,6 +76,7 @@ class Scheduler:
         self._authentication = Authentication(self.state)
         self._roster = Roster(self.state)
         self._views = Views(self.state)
+        self._services = Services(self.state)
         self._measuring = Measuring(self.state)
         ending = Ending(self.state)
         self._sending = Sending(self.state, self._roster, ending, self._authentication)
@@ -265,6 +267,13 @@ class Scheduler:
         """Whose job it is; None if it is not remembered."""
         found = self.state.job_ids.get(JobId(job))
         return None if found is None else found.user
+
+    def is_model(self, full: str) -> bool:
+        """Whether a worker serves it, by its full name, or a job is to keep it up."""
+        return self.state.pool.eligibility.serves(full) or self._services.keeps_up(full)
+
+    def served_models(self) -> list[str]:
+        return self.state.pool.eligibility.models
 
     def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
         worker = self.state.workers.get(peer)
