@@ -1,8 +1,9 @@
 """Attacks a node in every way that there is, and says what came of it.
 
-    python -m tests.fuzz.run [--frames 10000] [--records 10000] [--tokens 1000] [--json]
+    python -m tests.fuzz.run [--frames 10000] [--records 10000] [--tokens 1000]
+                             [--messages 100000] [--json]
 
-Exit code 0 only if nothing false was accepted, everything good in between was, the node never
+Exit code 0 only if no typed message ends or hangs a machine (`typed`); if nothing false was accepted, everything good in between was, the node never
 failed, and it grew by less than its limit; and if a peer that floods it is cut off in time, and
 the p99 of the others' requests stays under twice its quiet value.
 """
@@ -21,7 +22,7 @@ import msgspec
 from mycel.bench.swarm.calls import ChildFailed
 from mycel.roles.protocols import PROTOCOLS
 
-from . import attacks
+from . import attacks, typed
 from .flood import CUT_WITHIN_SECONDS, RATIO_MAX, Bounds, flooding, until_clear
 from .hostile import build
 from .siege import Row, Siege, siege
@@ -50,6 +51,7 @@ class Verdict(msgspec.Struct):
     floods: list[float] = []
     """How long each lasted, in seconds."""
     flood_p99_ratio: Bounds | None = None
+    typed: list[typed.Tally] = []
 
     @property
     def complaints(self) -> list[str]:
@@ -61,6 +63,7 @@ class Verdict(msgspec.Struct):
         ]
         said += [f"{row.attack}: nothing reached it" for row in self.rows if not row.reached]
         said += [f"unexpected: {fault}" for fault in self.faults]
+        said += [f"{one.target}: {fault}" for one in self.typed for fault in one.faults]
         if self.crashes:
             said.append("the node has died")
         if self.floods and max(self.floods) > CUT_WITHIN_SECONDS:
@@ -98,7 +101,7 @@ def plan(sizes: Sizes) -> list[Attack]:
 
 
 async def run(sizes: Sizes, seed: int, say: Callable[[str], None]) -> Verdict:
-    verdict = Verdict(rows=[], faults=[])
+    verdict = Verdict(rows=[], faults=[], typed=[])
     began = time.monotonic()
     async with siege(build(), seed) as made:
         try:
@@ -145,6 +148,8 @@ async def _everything(options: argparse.Namespace) -> Verdict:
 
     sizes = Sizes(options.frames, options.records, options.tokens)
     verdict = await run(sizes, options.seed, say)
+    say(typed.HEAD)
+    verdict.typed = typed.everything(options.messages, options.seed, say)
     await flood(options.seed, verdict, say)
     return verdict
 
@@ -155,6 +160,7 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=sizes.frames, help="on every protocol")
     parser.add_argument("--records", type=int, default=sizes.records, help="and gossip messages")
     parser.add_argument("--tokens", type=int, default=sizes.tokens)
+    parser.add_argument("--messages", type=int, default=typed.MESSAGES, help="typed ones")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print the figures as one object")
     options = parser.parse_args()

@@ -72,7 +72,7 @@ def attack(name: str, count: int, seed: int) -> Tally:
             try:
                 _until_done(target, tally, count)
             except Exception:  # noqa: BLE001 - whatever it is, it would have ended a node
-                tally.faults.append(traceback.format_exc(limit=-4))
+                tally.faults.append(traceback.format_exc(limit=-6))
             finally:
                 tally.entries_refused += target.refused_entries
                 target.close()
@@ -102,7 +102,9 @@ def everything(count: int, seed: int, say: Callable[[str], None]) -> list[Tally]
         seconds = time.monotonic() - began
         numbers = (tally.sent, tally.handled, tally.sent - tally.handled, tally.probes)
         columns = "".join(f"{number:>9,}" for number in numbers)
-        say(f"{name:<34}{columns}{tally.entries_refused:>9,}{len(tally.faults):>9}  {seconds:.0f} s")
+        say(
+            f"{name:<34}{columns}{tally.entries_refused:>9,}{len(tally.faults):>9}  {seconds:.0f} s"
+        )
     return tallies
 
 

@@ -77,6 +77,13 @@ class SchedulerTarget:
         self._answers: dict[int, object] = {}
         self._failures: list[BaseException] = []
         self.refused_entries = 0
+        self.held = 0
+        """How often the hostile one held attempts when it spoke."""
+        [self._results] = [
+            one
+            for one in self._work.types  # type: ignore[union-attr]
+            if one.cls is messages.Results
+        ]
         self._start()
 
     # Its life
@@ -217,8 +224,7 @@ class SchedulerTarget:
             for bundle in message.bundles:
                 self._know("job", bundle.job)
                 self._know("job_id", bundle.job_id)
-                for place, index in enumerate(bundle.indices):
-                    self._know("attempt", bundle.first + place)
+                for index in bundle.indices:
                     self._know("index", index)
 
     def _know(self, what: str, value: object) -> None:
@@ -234,6 +240,7 @@ class SchedulerTarget:
     def hear(self) -> bool:
         """One frame of the hostile worker; whether it was a message."""
         random, now = self._random, self._clock.now()
+        self._look()
         dice = random.random()
         if dice < 0.05:
             frame = self.maker.message(self._record)  # type: ignore[arg-type]
@@ -242,12 +249,26 @@ class SchedulerTarget:
             (self._work, codec.decode_work) if dice < 0.7 else (self._control, codec.decode_control)
         )
         kind = random.choice(kinds.types)  # type: ignore[union-attr]
+        if self.pools["attempt"] and dice < 0.4:
+            kind = self._results
         try:
             message = decode(self.maker.message(kind))
         except codec.MalformedFrame:
             return False
         self._post(events.Received(HOSTILE, message, now))
         return True
+
+    def _look(self) -> None:
+        """What the hostile one holds now; it comes anew when that is nothing."""
+        worker = self.machine.state.workers.get(HOSTILE)
+        held = [] if worker is None else list(worker.attempts)[:KNOWN_MAX]
+        self.pools["attempt"] = held
+        self.held += bool(held)
+        if not held and self._random.random() < 0.3:
+            self._post(events.LinkDown(HOSTILE, "again"))
+            self._arrive(HOSTILE)
+            self._submit(())
+            self.turn(self._random.choice((0.1, 1.0)))
 
     def _seen(self, frame: bytes, now: float) -> bool:
         signed = SignedRecord(
@@ -281,7 +302,7 @@ class SchedulerTarget:
         while not self._calls.empty():
             self._calls.get()()
         if self._failures:
-            raise Crashed(repr(self._failures[0]))
+            raise Crashed(repr(self._failures[0])) from self._failures[0]
 
     def unsettle(self) -> None:
         """What happens to links and time, now and then."""
@@ -304,8 +325,15 @@ class SchedulerTarget:
         needs = Requirements(cpu_cores=1.0, labels=labels)
         self._post(
             events.Submit(
-                RequestId(self._request), job, "", "owner", Specification(work, needs), count, b"",
-                True, wait=bool(labels),
+                RequestId(self._request),
+                job,
+                "",
+                "owner",
+                Specification(work, needs),
+                count,
+                b"",
+                True,
+                wait=bool(labels),
             )  # fmt: skip
         )
         self._know("job_id", job)

@@ -120,7 +120,9 @@ class WorkerTarget:
             del known[:-KNOWN_MAX]
 
     def _spooled(self, effect: effects.SpoolOutcomes) -> None:
-        rows = [(effect.scheduler, one.attempt, codec.encode_outcome(one)) for one in effect.outcomes]
+        rows = [
+            (effect.scheduler, one.attempt, codec.encode_outcome(one)) for one in effect.outcomes
+        ]
         refused = self._spool.keep(rows)  # type: ignore[arg-type]
         self.refused_entries += len(refused)
 
@@ -174,7 +176,9 @@ class WorkerTarget:
         chosen = random.sample(sorted(some), random.choice((0, 1, 1, 2)))
         if any(name in ("error", "stdout", "stderr", "value") for name in chosen):
             if random.random() < 0.95:  # megabytes take their time
-                chosen = [one for one in chosen if one not in ("stdout", "stderr", "value", "error")]
+                chosen = [
+                    one for one in chosen if one not in ("stdout", "stderr", "value", "error")
+                ]
         fields = {name: random.choice(some[name]) for name in chosen}
         state = random.choice(("succeeded", "failed", "timed_out", "cancelled"))
         self._post(events.RunsFinished([Finished(run, state, **fields)]))  # type: ignore[arg-type]
@@ -182,7 +186,7 @@ class WorkerTarget:
     def turn(self, seconds: float = 0.01) -> None:
         self._world.run_until(self._world.now() + seconds)
         if self._failures:
-            raise Crashed(repr(self._failures[0]))
+            raise Crashed(repr(self._failures[0])) from self._failures[0]
 
     def unsettle(self) -> None:
         dice = self._random.random()

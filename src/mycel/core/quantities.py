@@ -28,6 +28,8 @@ Memory = Annotated[int, Meta(ge=0, le=MEMORY_MAX)]
 """Bytes that a task had: a multiple of it is reserved for the next one."""
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 """Of things that somebody may go through one by one."""
+Some = Annotated[int, Meta(ge=1, le=1_000_000)]
+"""The same, where there is at least one."""
 Share = Annotated[int, Meta(ge=-1, le=1_000)]
 """In sixteenths; -1 is unknown."""
 ORDINAL_MAX: Final = (1 << 31) - 1

@@ -17,6 +17,7 @@ from mycel.core.quantities import (
     Name,
     Priority,
     Reason,
+    Some,
     Token,
 )
 from mycel.core.resources import Amounts, Free, Usage
@@ -28,7 +29,7 @@ from .base import Message
 class Request(Message, frozen=True, tag="request"):
     request: RequestId
     shape: Shape
-    slots: Count
+    slots: Some
     token: Token = b""
     """By what right: of the shape's user, bound to the scheduler that asks."""
     expected_seconds: Amount = 0.0
@@ -63,7 +64,7 @@ class Wanted(Message, frozen=True, tag="wanted"):
     all: a worker has as many as it has lanes, and is asked many times a second."""
 
     lease: LeaseId
-    slots: Count
+    slots: Some
     priority: Priority
     ours: bool
     """The request came from the holder of the leases itself."""

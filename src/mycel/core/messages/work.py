@@ -26,6 +26,7 @@ from mycel.core.quantities import (
     Ordinal,
     Reason,
     Size,
+    Some,
     StreamNumber,
     Word,
 )
@@ -94,7 +95,7 @@ class HeldAttempt(msgspec.Struct, frozen=True, array_like=True):
 class HeldLease(msgspec.Struct, frozen=True, array_like=True):
     lease: LeaseId
     shape: Shape
-    slots: Count
+    slots: Some
     window: Count
     floor: Amount = 0.0
     rate: Amount = 0.0

@@ -365,7 +365,12 @@ class Leasing:
 
     def _shrink(self, lease: Lease, slots: int, reason: str) -> None:
         """Gives back all but `slots`; no more than that many attempts are out."""
-        assert lease.outstanding <= slots < lease.slots
+        if slots >= lease.slots:  # its worker has taken back so much itself
+            lease.wanted = None
+            if lease.state is LeaseState.YIELDING:
+                lease.step(LeaseStep.KEEP)
+            return
+        assert lease.outstanding <= slots
         self._state.send(lease.worker.peer, Release(lease.id, lease.slots - slots))
         if slots == 0:
             self.end(lease, LeaseStep.RELEASE, reason)
