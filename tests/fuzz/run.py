@@ -3,9 +3,10 @@
     python -m tests.fuzz.run [--frames 10000] [--records 10000] [--tokens 1000]
                              [--messages 100000] [--json]
 
-Exit code 0 only if no typed message ends or hangs a machine (`typed`); if nothing false was accepted, everything good in between was, the node never
-failed, and it grew by less than its limit; and if a peer that floods it is cut off in time, and
-the p99 of the others' requests stays under twice its quiet value.
+Exit code 0 only if no typed message ends or hangs a machine (see `typed`); if nothing false was
+accepted, everything good in between was, the node never failed, and it grew by less than its
+limit; and if a peer that floods it is cut off in time, and the p99 of the others' requests stays
+under twice its quiet value.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import msgspec.inspect as looking
-
 from mycel.blobs import messages as blobs
 from mycel.core import messages
 from mycel.core.identifiers import PeerId
@@ -19,7 +17,7 @@ from mycel.wire import codec
 from tests.simulation.time import ProcessClock, VirtualClock
 
 from .typed_scheduler import HONEST, HOSTILE, Crashed
-from .typed_values import Maker
+from .typed_values import Maker, structs_of
 
 WORKER: Final = Admission(roles=frozenset({"worker"}))
 
@@ -55,10 +53,10 @@ class GatewayTarget:
         self._swarm = network.start(PeerId("gateway"), self._node, PROTOCOLS)
         self._node.start(self._swarm)
         self.maker = Maker(random, {"peer": [HOSTILE, HONEST]})
-        self._control = looking.type_info(messages.ControlMessage)
-        self._signal = looking.type_info(messages.SignalMessage)
-        self._gossip = looking.type_info(messages.Announcement)
-        self._blob = looking.type_info(blobs.Message)
+        self._control = structs_of(messages.ControlMessage)
+        self._signal = structs_of(messages.SignalMessage)
+        [self._gossip] = structs_of(messages.Announcement)
+        self._blob = structs_of(blobs.Message)
         self.refused_entries = 0
         self._connect()
 
@@ -71,16 +69,16 @@ class GatewayTarget:
         if dice < 0.2:
             return self._is_read(codec.decode_announcement, self._gossip, codec.MalformedFrame)
         if dice < 0.4:
-            kind = self._random.choice(self._blob.types)  # type: ignore[union-attr]
+            kind = self._random.choice(self._blob)
             return self._is_read(blobs.decode, kind, blobs.Unreadable)
         kinds, decode, protocol = (
             (self._signal, codec.decode_signal, SIGNAL_PROTOCOL)
             if dice < 0.5
             else (self._control, codec.decode_control, CONTROL_PROTOCOL)
         )
-        frame = self.maker.message(self._random.choice(kinds.types))  # type: ignore[union-attr]
+        frame = self.maker.message(self._random.choice(kinds))
         stream = _Stream(HOSTILE, protocol)
-        self._node.frames(stream, [frame], self._world.now())  # type: ignore[arg-type]
+        self._node.frames(stream, [frame], self._world.now())
         for answer in stream.written:
             decode(answer)
         return self._decodes(decode, frame, codec.MalformedFrame)
@@ -107,7 +105,7 @@ class GatewayTarget:
         stream = _Stream(HONEST, CONTROL_PROTOCOL)
         me = messages.PeerRecord(HONEST, ("worker",), ("/memory/honest",))
         frame = codec.encode(messages.Join(messages.WIRE_VERSION, me))
-        self._node.frames(stream, [frame], self._world.now())  # type: ignore[arg-type]
+        self._node.frames(stream, [frame], self._world.now())
         answers = [codec.decode_control(one) for one in stream.written]
         if not answers or not isinstance(answers[-1], messages.Peers):
             raise Crashed(f"an honest node is answered with {answers}")

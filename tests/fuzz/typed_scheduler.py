@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import msgspec.inspect as looking
 from blake3 import blake3
 
 from mycel.core import effects, events, messages
@@ -37,7 +36,7 @@ from mycel.wire import codec
 from mycel.wire.limits import CONTROL_BYTES_MAX, WORK_BYTES_MAX
 from tests.simulation.time import ProcessClock, VirtualClock
 
-from .typed_values import Maker, Pools
+from .typed_values import Maker, Pools, structs_of
 
 HONEST: Final = PeerId("honest")
 HOSTILE: Final = PeerId("hostile")
@@ -71,19 +70,15 @@ class SchedulerTarget:
         self._request = 0
         self.pools: Pools = {}
         self.maker = Maker(random, self.pools)
-        self._work = looking.type_info(messages.WorkMessage)
-        self._control = looking.type_info(messages.ControlMessage)
-        self._record = looking.type_info(WorkerRecord)
+        self._work = structs_of(messages.WorkMessage)
+        self._control = structs_of(messages.ControlMessage)
+        [self._record] = structs_of(WorkerRecord)
         self._answers: dict[int, object] = {}
         self._failures: list[BaseException] = []
         self.refused_entries = 0
         self.held = 0
         """How often the hostile one held attempts when it spoke."""
-        [self._results] = [
-            one
-            for one in self._work.types  # type: ignore[union-attr]
-            if one.cls is messages.Results
-        ]
+        [self._results] = structs_of(messages.Results)
         self._start()
 
     # Its life
@@ -95,7 +90,7 @@ class SchedulerTarget:
         else:
             self._store = SqliteStore(path, self._calls.put, pace=Pace(quick_seconds=math.inf))
             # What is sought is no matter of syncs.
-            self._store._connection.execute("PRAGMA synchronous = OFF")  # noqa: SLF001
+            self._store._connection.execute("PRAGMA synchronous = OFF")
         self._logs = LiveLogs(path)
         self._checkpoints = CheckpointFiles(path, self._calls.put)
         self.machine = Scheduler(
@@ -105,9 +100,13 @@ class SchedulerTarget:
             hasher=blake3,
         )
         self._clock = ProcessClock(self._world, 0.0)
-        more = {"amend": self._amended} if hasattr(self.machine, "amended") else {}
         self._runtime = Runtime(
-            self.machine, self._clock, self._store, self._perform(), self._failures.append, **more
+            self.machine,
+            self._clock,
+            self._store,
+            self._perform(),
+            self._failures.append,
+            amend=self._amended,
         )
         boot = self._store.raise_boot()
         self._post(events.Restart(boot, self._store.restore()))
@@ -147,7 +146,7 @@ class SchedulerTarget:
     # What it does
 
     def _perform(self) -> dict[type[effects.Effect], Callable[[Any], None]]:
-        quiet = {
+        quiet: dict[type[effects.Effect], Callable[[Any], None]] = {
             kind: _nothing for kind in effects.Effect.__subclasses__() if kind is not effects.Record
         }
         return quiet | {
@@ -243,12 +242,12 @@ class SchedulerTarget:
         self._look()
         dice = random.random()
         if dice < 0.05:
-            frame = self.maker.message(self._record)  # type: ignore[arg-type]
+            frame = self.maker.message(self._record)
             return self._seen(frame, now)
         kinds, decode = (
             (self._work, codec.decode_work) if dice < 0.7 else (self._control, codec.decode_control)
         )
-        kind = random.choice(kinds.types)  # type: ignore[union-attr]
+        kind = random.choice(kinds)
         if self.pools["attempt"] and dice < 0.4:
             kind = self._results
         try:
@@ -334,7 +333,7 @@ class SchedulerTarget:
                 b"",
                 True,
                 wait=bool(labels),
-            )  # fmt: skip
+            )
         )
         self._know("job_id", job)
 

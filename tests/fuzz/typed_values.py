@@ -129,6 +129,13 @@ class Maker:
         return self._random.choice(STATES if name == "state" else NAMES)
 
 
+def structs_of(union: Any) -> list[looking.StructType]:
+    """Of all messages of a stream, or of one."""
+    kind = looking.type_info(union)
+    kinds = kind.types if isinstance(kind, looking.UnionType) else (kind,)
+    return [one for one in kinds if isinstance(one, looking.StructType)]
+
+
 def raw(value: Any) -> bytes:
     """msgpack of anything, whether anybody should write it or not."""
     match value:

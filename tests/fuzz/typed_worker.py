@@ -11,7 +11,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import msgspec.inspect as looking
 from blake3 import blake3
 
 from mycel.core import effects, events, messages
@@ -19,7 +18,7 @@ from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId,
 from mycel.core.invariants import check_worker
 from mycel.core.resources import Capabilities, Requirements
 from mycel.core.settings import WorkerSettings
-from mycel.core.work import Finished, Shape, Work
+from mycel.core.work import Finished, FinishedState, Shape, Work
 from mycel.core.worker import WorkerMachine
 from mycel.node.runtime import Runtime
 from mycel.store.spool import Spool
@@ -28,12 +27,13 @@ from mycel.wire.limits import CONTROL_BYTES_MAX, WORK_BYTES_MAX
 from tests.simulation.time import ProcessClock, VirtualClock
 
 from .typed_scheduler import HONEST, HOSTILE, KNOWN_MAX, Crashed
-from .typed_values import FLOATS, INTEGERS, TEXTS, Maker, Pools
+from .typed_values import FLOATS, INTEGERS, TEXTS, Maker, Pools, structs_of
 
 SHAPE: Final = Shape("process", Requirements(cpu_cores=1.0))
 MACHINE: Final = Capabilities(
     cpu_cores=4.0, memory=1 << 34, drivers=("process", "python", "model"), custom=(("zone", 4.0),)
 )
+LONG: Final = ("stdout", "stderr", "value", "error")
 LEASES_SECONDS: Final = 120.0
 """After so long without a renewal every lease is over."""
 
@@ -47,8 +47,8 @@ class WorkerTarget:
         self._world = VirtualClock()
         self.pools: Pools = {"request": [1, 2, 3], "attempt": [1, 2, 3], "job_id": ["job"]}
         self.maker = Maker(random, self.pools)
-        self._work = looking.type_info(messages.WorkMessage)
-        self._control = looking.type_info(messages.ControlMessage)
+        self._work = structs_of(messages.WorkMessage)
+        self._control = structs_of(messages.ControlMessage)
         self._failures: list[BaseException] = []
         self._heard: list[Any] = []
         self._runs: list[AttemptId] = []
@@ -58,7 +58,7 @@ class WorkerTarget:
 
     def _start(self) -> None:
         self._spool = Spool(self._folder / "spool.db")
-        self._spool._connection.execute("PRAGMA synchronous = OFF")  # noqa: SLF001
+        self._spool._connection.execute("PRAGMA synchronous = OFF")
         self.machine = WorkerMachine(
             WorkerSettings(), MACHINE, name="worker", digest=lambda value: blake3(value).digest()
         )
@@ -123,7 +123,7 @@ class WorkerTarget:
         rows = [
             (effect.scheduler, one.attempt, codec.encode_outcome(one)) for one in effect.outcomes
         ]
-        refused = self._spool.keep(rows)  # type: ignore[arg-type]
+        refused = self._spool.keep(rows)
         self.refused_entries += len(refused)
 
     def _withdrawn(self, effect: effects.WithdrawRuns) -> None:
@@ -147,7 +147,7 @@ class WorkerTarget:
         kinds, decode = random.choice(
             ((self._work, codec.decode_work), (self._control, codec.decode_control))
         )
-        kind = random.choice(kinds.types)  # type: ignore[union-attr]
+        kind = random.choice(kinds)
         try:
             message = decode(self.maker.message(kind))
         except codec.MalformedFrame:
@@ -180,8 +180,8 @@ class WorkerTarget:
                     one for one in chosen if one not in ("stdout", "stderr", "value", "error")
                 ]
         fields = {name: random.choice(some[name]) for name in chosen}
-        state = random.choice(("succeeded", "failed", "timed_out", "cancelled"))
-        self._post(events.RunsFinished([Finished(run, state, **fields)]))  # type: ignore[arg-type]
+        state: FinishedState = random.choice(("succeeded", "failed", "timed_out", "cancelled"))
+        self._post(events.RunsFinished([Finished(run, state, **fields)]))
 
     def turn(self, seconds: float = 0.01) -> None:
         self._world.run_until(self._world.now() + seconds)
