@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from mycel.core.codec import encode_stages
+from mycel.core.codec import encode_shape, encode_stages
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId
 from mycel.core.journal import (
     AttemptEnded,
@@ -22,6 +22,7 @@ from mycel.core.journal import (
     TaskEnded,
 )
 from mycel.core.stages import Stage
+from mycel.core.work import Shape
 from mycel.store.interface import Done, Journal, Reader
 from mycel.store.memory import MemoryStore
 from mycel.store.pace import Pace
@@ -226,4 +227,10 @@ def attempt_ended(
 
 
 def lease(worker: str = "worker-1", number: int = 7) -> LeaseGranted:
-    return LeaseGranted(PeerId(worker), LeaseId(number), b"shape", 4, ("/ip4/127.0.0.1/tcp/1",))
+    return LeaseGranted(
+        PeerId(worker),
+        LeaseId(number),
+        encode_shape(Shape("process")),
+        4,
+        ("/ip4/127.0.0.1/tcp/1",),
+    )

@@ -27,6 +27,7 @@ from mycel.store.errors import (
     StoreTooNew,
 )
 from mycel.store.exporting import export, import_journal
+from mycel.store.repair import repair
 from mycel.store.values import ValueFiles
 
 from .store_harness import (
@@ -230,3 +231,66 @@ def test_a_failed_import_leaves_no_folder_behind(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         main(["import", "--home", str(home), str(bad)])
     assert (home / "scheduler").is_dir()
+
+
+class TestRepair:
+    """Attempts that an earlier version took over from whoever made them up."""
+
+    MADE_UP = 1 << 61
+
+    @pytest.fixture
+    def poisoned(self, tmp_path: Path) -> Path:
+        """Of a scheduler's folder in a home."""
+        folder = tmp_path / "scheduler"
+        folder.mkdir()
+        harness = SqliteHarness(folder / "journal.db")
+        harness.store.raise_boot()
+        half = msgspec.structs.replace(ended(2, 0, size=len(LONG)), attempt=AttemptId(self.MADE_UP))
+        kept = PartKept(JobNumber(2), 0, AttemptId(self.MADE_UP), 0, LONG)
+        commit_soundly(
+            harness,
+            [real(1), block(1, count=2), attempt_ended(attempt=self.MADE_UP), ended(1, 1)],
+            [real(2), block(2, count=1), kept, half, JobClosed(JobNumber(2))],
+            [JobEnded(JobNumber(2), "succeeded", 9.0)],
+            [msgspec.structs.replace(lease("worker", 8), shape=b"\xc1"), lease("worker", 9)],
+        )
+        harness.close()
+        return folder / "journal.db"
+
+    def test_what_nobody_has_given_is_found(self, poisoned: Path) -> None:
+        complaints = "\n".join(check(poisoned).complaints)
+        assert f"attempt {self.MADE_UP} of task 0 of job 1 has ended, and no boot" in complaints
+        assert f"task 0 of job 2 took the result of attempt {self.MADE_UP}" in complaints
+        assert "lease 8 of worker worker cannot be read" in complaints
+        assert len(check(poisoned).complaints) == 3
+
+    def test_it_is_mended_and_nothing_else_is_touched(self, poisoned: Path) -> None:
+        mended = repair(poisoned)
+        assert len(mended) == 3
+        verdict = check(poisoned)
+        assert verdict.is_sound, verdict.complaints
+        assert repair(poisoned) == []
+        harness = SqliteHarness(poisoned)
+        try:
+            assert harness.store.value(job_id(2), 0, offset=0, length=len(LONG)) == LONG
+            assert [one.lease for one in harness.store.restore().leases] == [9]
+            assert harness.store.restore().ended_attempts == []
+            commit_soundly(harness, [ended(1, 0)])
+        finally:
+            harness.close()
+
+    def test_the_command_mends_and_says_what(
+        self, poisoned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        home = ["--home", str(tmp_path)]
+        assert main(["check", *home]) == 1
+        assert "--repair" in capsys.readouterr().out
+        assert main(["check", "--repair", *home]) == 0
+        said = capsys.readouterr().out
+        assert said.count("mended: ") == 3
+        assert "is sound" in said
+
+    def test_there_is_nothing_to_mend_where_nothing_is(self, tmp_path: Path) -> None:
+        with pytest.raises(StoreMissing):
+            main(["check", "--repair", "--home", str(tmp_path)])
+        assert not (tmp_path / "scheduler").exists()

@@ -149,13 +149,14 @@ class SchedulerTarget:
         quiet: dict[type[effects.Effect], Callable[[Any], None]] = {
             kind: _nothing for kind in effects.Effect.__subclasses__() if kind is not effects.Record
         }
-        return quiet | {
+        loud: dict[type[effects.Effect], Callable[[Any], None]] = {
             effects.Send: self._sent,
             effects.SendAhead: self._sent,
             effects.Reply: lambda one: self._answers.__setitem__(one.request, one.answer),
             effects.TaskWrote: self._wrote,
             effects.KeepCheckpoint: self._checkpointed,
         }
+        return quiet | loud
 
     def _wrote(self, one: effects.TaskWrote) -> None:
         stretch = Stretch(one.number, one.stream, one.offset, one.data)

@@ -1,4 +1,4 @@
-"""`mycel store check|export|import`: a scheduler's journal, as a whole.
+"""`mycel store check [--repair]|export|import`: a scheduler's journal, as a whole.
 
 0  done, the journal is sound        1  it is not, or could not be read or written
 """
@@ -29,6 +29,11 @@ def main(given: list[str]) -> int:
     commands = options.add_subparsers(dest="command", required=True, metavar="COMMAND")
     check = commands.add_parser(
         "check", help="verify its rules and digests; the scheduler may run meanwhile"
+    )
+    check.add_argument(
+        "--repair",
+        action="store_true",
+        help="mend what a scheduler can do without; the scheduler must not run",
     )
     export = commands.add_parser(
         "export", help="write all of it as lines of JSON; the scheduler may run meanwhile"
@@ -62,10 +67,13 @@ def _journal(folder: RoleFolder) -> Path:
 def _check(chosen: Namespace, folder: RoleFolder) -> int:
     from mycel.store.checking import check
 
+    mended = _repaired(folder) if chosen.repair else []
     verdict = check(_journal(folder))
     if chosen.json:
-        print_json({"ok": verdict.is_sound, "verdict": verdict})
+        print_json({"ok": verdict.is_sound, "verdict": verdict, "mended": mended})
     else:
+        for line in mended:
+            print(f"mended: {line}")
         state = "sound" if verdict.is_sound else "NOT SOUND"
         print(f"{verdict.path} is {state}: {verdict.jobs} jobs, {verdict.results} results")
         if verdict.values_in_files:
@@ -75,6 +83,16 @@ def _check(chosen: Namespace, folder: RoleFolder) -> int:
         for complaint in verdict.complaints:
             print(f"  {complaint}")
     return 0 if verdict.is_sound else 1
+
+
+def _repaired(folder: RoleFolder) -> list[str]:
+    from mycel.store.database import open_for_inspection
+    from mycel.store.repair import repair
+    from mycel.store.schema import JOURNAL_FORMAT
+
+    open_for_inspection(_journal(folder), JOURNAL_FORMAT).close()  # nothing is made where none is
+    with folder.lock():
+        return repair(_journal(folder))
 
 
 def _export(chosen: Namespace, folder: RoleFolder) -> int:

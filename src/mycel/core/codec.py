@@ -10,6 +10,9 @@ from .jobs import Specification
 from .stages import Stage
 from .work import Shape
 
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What reading one back can raise: a disk, or another version, may have made it so."""
+
 _encoder: Final = msgspec.msgpack.Encoder()
 _shapes: Final = msgspec.msgpack.Decoder(Shape)
 _stages: Final = msgspec.msgpack.Decoder(tuple[Stage, ...])

@@ -14,15 +14,19 @@ from typing import Any, Final
 import msgspec
 from blake3 import blake3
 
-from mycel.core.codec import decode_specification
+from mycel.core.codec import UNREADABLE, decode_shape, decode_specification
 
 from .database import open_for_inspection
 from .errors import translated
 from .schema import JOURNAL_FORMAT
 from .values import Place, ValueFiles
+from .writing import IMPOSSIBLE
 
 COMPLAINTS_MAX: Final = 100
 PIECE_BYTES: Final = 1 << 20
+
+_SPECIFICATIONS: Final = """SELECT id, specification FROM jobs
+UNION ALL SELECT id, groups.specification FROM groups JOIN jobs ON jobs.number = groups.job"""
 
 # Each finds rows that must not be: a text for people, with the row's own columns put in.
 _RULES: Final[tuple[tuple[str, str], ...]] = (
@@ -50,6 +54,16 @@ _RULES: Final[tuple[tuple[str, str], ...]] = (
         """SELECT results.job, results.task_index, results.attempt, ended_attempts.attempt
         FROM results JOIN ended_attempts USING (job, task_index)
         WHERE ended_attempts.attempt >= results.attempt""",
+    ),
+    (
+        "attempt {2} of task {1} of job {0} has ended, and no boot of this journal can have given "
+        "it: mend it with `mycel store check --repair`",
+        f"SELECT job, task_index, attempt FROM ended_attempts WHERE {IMPOSSIBLE}",  # noqa: S608
+    ),
+    (
+        "task {1} of job {0} took the result of attempt {2}, which no boot of this journal can "
+        "have given: mend it with `mycel store check --repair`",
+        f"SELECT job, task_index, attempt FROM results WHERE {IMPOSSIBLE}",  # noqa: S608
     ),
     (
         "an attempt of task {1} of job {0} has ended, and no block has such a task",
@@ -147,11 +161,24 @@ def _of_rules(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def _of_specifications(connection: sqlite3.Connection) -> Iterator[str]:
-    for job, encoded in connection.execute("SELECT id, specification FROM jobs"):
+    for job, encoded in connection.execute(_SPECIFICATIONS):
         try:
             decode_specification(encoded)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             yield f"what job {job} runs cannot be read: {error}"
+    for worker, lease, why in unreadable_leases(connection):
+        yield (
+            f"lease {lease} of worker {worker} cannot be read: {why}: mend it with "
+            "`mycel store check --repair`"
+        )
+
+
+def unreadable_leases(connection: sqlite3.Connection) -> Iterator[tuple[str, int, str]]:
+    for worker, lease, shape in connection.execute("SELECT worker, lease, shape FROM leases"):
+        try:
+            decode_shape(shape)
+        except UNREADABLE as error:
+            yield worker, lease, str(error)
 
 
 def _of_values(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from mycel.core.codec import decode_stages
+from mycel.core.codec import UNREADABLE, decode_stages
 from mycel.core.identifiers import JobNumber
 from mycel.core.journal import BlockAppended, GroupAdded, HandedResult, StoredBlock, StoredJob
 from mycel.core.stages import HANDED_BYTES_MAX, handed_value
@@ -29,7 +29,11 @@ def handed_results(
             of_stage.setdefault((appended.job, stage), []).append(appended)
     found: list[HandedResult] = []
     for number, job in unfinished.items():
-        for place, declared in enumerate(decode_stages(job.opened.stages)):
+        try:
+            stages = decode_stages(job.opened.stages)
+        except UNREADABLE:
+            continue  # the scheduler leaves it out
+        for place, declared in enumerate(stages):
             if declared.hands_on:
                 found += _of_stage(of_stage.get((number, place), []), read)
     return found

@@ -209,9 +209,16 @@ def _attempts(connection: sqlite3.Connection) -> list[AttemptEnded]:
 def _leases(connection: sqlite3.Connection) -> list[LeaseGranted]:
     query = "SELECT worker, lease, shape, slots, addresses FROM leases ORDER BY worker, lease"
     return [
-        LeaseGranted(worker, lease, shape, slots, _ADDRESSES.decode(addresses))
+        LeaseGranted(worker, lease, shape, slots, _addresses(addresses))
         for worker, lease, shape, slots, addresses in connection.execute(query)
     ]
+
+
+def _addresses(encoded: str) -> tuple[str, ...]:
+    try:
+        return _ADDRESSES.decode(encoded)
+    except msgspec.MsgspecError:
+        return ()  # the worker comes by itself
 
 
 def _profiles(connection: sqlite3.Connection) -> list[ProfileSeen]:

@@ -8,7 +8,7 @@ tasks of the lease's shape wait. New tasks do not.
 from __future__ import annotations
 
 from mycel.core import bitmaps
-from mycel.core.codec import decode_shape, decode_specification, decode_stages
+from mycel.core.codec import UNREADABLE, decode_shape, decode_specification, decode_stages
 from mycel.core.events import Restart
 from mycel.core.identifiers import JobNumber, first_of_boot
 from mycel.core.jobs import Group, Job, task_key
@@ -62,7 +62,13 @@ class Restoring:
                 self._presence.dial(worker)
                 away = now + state.settings.lease_seconds
                 state.timers.set(("away", worker.peer), away)
-            queue = state.queue_of(decode_shape(grant.shape))
+            try:
+                shape = decode_shape(grant.shape)
+            except UNREADABLE as error:
+                fields = {"worker": grant.worker, "lease": grant.lease}
+                state.note("lease_unreadable", error=str(error), **fields)
+                continue
+            queue = state.queue_of(shape)
             ends_at = now + state.settings.lease_seconds
             lease = Lease(worker, grant.lease, queue, grant.slots, grant.slots, now, ends_at)
             lease.state = LeaseState.RESTORED
@@ -75,14 +81,23 @@ class Restoring:
         for added in restored.groups:
             further.setdefault(added.job, []).append(added)
         for stored in restored.jobs:
-            groups = self._groups(stored, further.get(stored.opened.job, []))
-            self._clients.remember(_job_from(stored, groups))
+            try:
+                groups = self._groups(stored, further.get(stored.opened.job, []))
+                job = _job_from(stored, groups)
+            except UNREADABLE as error:
+                # It stays in the journal, where `mycel store check` tells of it.
+                state.note("job_unreadable", job=stored.opened.id, error=str(error))
+                continue
+            self._clients.remember(job)
         for stored_block in restored.blocks:
-            _restore_block(state.jobs[stored_block.appended.job], stored_block)
+            if stored_block.appended.job in state.jobs:
+                _restore_block(state.jobs[stored_block.appended.job], stored_block)
         for handed in restored.handed:
-            _restore_result(state.jobs[handed.job], handed)
+            if handed.job in state.jobs:
+                _restore_result(state.jobs[handed.job], handed)
         for number, size in restored.file_bytes.items():
-            state.jobs[number].file_bytes = size
+            if number in state.jobs:
+                state.jobs[number].file_bytes = size
         for job in state.jobs.values():
             if job.state is not None:
                 state.has_ended(job)
@@ -91,6 +106,8 @@ class Restoring:
                 block.old = True
                 self._staging.take_in(block)
         for ended in restored.ended_attempts:
+            if ended.job not in state.jobs:
+                continue
             key = task_key(ended.job, ended.index)
             state.histories.setdefault(key, []).append(ended)
         state.profiles.restore(restored.profiles)
