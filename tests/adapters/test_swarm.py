@@ -331,3 +331,21 @@ def test_to_leave_an_unknown_peer_is_nothing(play: Callable[[Story], None]) -> N
         assert other.peer in near.peers
 
     play(story)
+
+
+def test_who_is_accused_ten_times_is_cut_off(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        near, far = Recorder(), Recorder()
+        judge, accused = await world.start(near), await world.start(far)
+        judge.dial(accused.addresses[0])
+        await until(lambda: near.peers and far.peers)
+        for _ in range(9):
+            judge.accuse(accused.peer)
+        await asyncio.sleep(0)
+        assert not near.cuts
+        judge.accuse(accused.peer)
+        await until(lambda: near.cuts)
+        assert near.cuts == [(accused.peer, "malformed_frame")]
+        await until(lambda: not far.peers, "its connection is gone")
+
+    play(story)

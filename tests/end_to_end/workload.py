@@ -130,3 +130,22 @@ def grow_a_tree(folder: str, name: str) -> None:
     note(folder, name)
     while True:
         time.sleep(60)
+
+
+def leave_with_much_to_say() -> None:
+    sys.exit("x" * 20_000_000)
+
+
+def claim_all_memory() -> None:
+    """As a task can that writes on its interpreter's socket."""
+    main = sys.modules["__main__"]
+    main.peak_memory = lambda: (1 << 63) - 1  # type: ignore[attr-defined]
+    time.sleep(0.1)
+
+
+def say_half_a_pair() -> None:
+    raise ValueError("\ud800\0" * 1000)
+
+
+def name_no_end() -> None:
+    raise type("x" * 20_000_000, (Exception,), {})

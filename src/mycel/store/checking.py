@@ -56,13 +56,17 @@ _RULES: Final[tuple[tuple[str, str], ...]] = (
         WHERE ended_attempts.attempt >= results.attempt""",
     ),
     (
-        "attempt {2} of task {1} of job {0} has ended, and no boot of this journal can have given "
-        "it: mend it with `mycel store check --repair`",
+        (
+            "attempt {2} of task {1} of job {0} has ended, and no boot of this journal can have given "
+            "it: mend it with `mycel store check --repair`"
+        ),
         f"SELECT job, task_index, attempt FROM ended_attempts WHERE {IMPOSSIBLE}",  # noqa: S608
     ),
     (
-        "task {1} of job {0} took the result of attempt {2}, which no boot of this journal can "
-        "have given: mend it with `mycel store check --repair`",
+        (
+            "task {1} of job {0} took the result of attempt {2}, which no boot of this journal can "
+            "have given: mend it with `mycel store check --repair`"
+        ),
         f"SELECT job, task_index, attempt FROM results WHERE {IMPOSSIBLE}",  # noqa: S608
     ),
     (
