@@ -9,6 +9,8 @@ use std::{
     io::{self, Read, Write},
     os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use libp2p::PeerId;
@@ -24,6 +26,10 @@ const KEPT_SECONDS: u64 = 3600;
 const CLEANED_FROM: usize = 1024;
 /// A gateway that has so many guests at once takes no more before some invites have ended.
 const RECORDS_MAX: usize = 1 << 20;
+
+/// Less than a hello may take.
+const LOCKED_WITHIN: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
@@ -187,14 +193,18 @@ struct Lock(File);
 impl Lock {
     fn take(path: &Path) -> io::Result<Lock> {
         let file = open(path, OpenOptions::new().write(true).create(true).truncate(false))?;
+        let ends_at = Instant::now() + LOCKED_WITHIN;
         loop {
             // SAFETY: the descriptor is open for as long as `file` lives.
-            if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } == 0 {
+            if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
                 return Ok(Lock(file));
             }
             let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
+            let is_held = error.kind() == io::ErrorKind::WouldBlock;
+            match error.kind() == io::ErrorKind::Interrupted || is_held {
+                true if Instant::now() < ends_at => thread::sleep(LOOK_AGAIN),
+                // Whoever holds it may be stopped: its guests must not pile up here.
+                _ => return Err(error),
             }
         }
     }
@@ -209,7 +219,7 @@ impl Drop for Lock {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, thread};
+    use std::sync::Arc;
 
     use super::*;
 
@@ -286,6 +296,17 @@ mod tests {
     }
 
     #[test]
+    fn a_stopped_process_that_holds_the_lock_keeps_nobody_waiting() {
+        let folder = Folder::new();
+        let joins = folder.joins();
+        let held = Lock::take(&joins.lock_path).expect("it is free");
+        let refused = joins.enter(&PeerId::random(), &[quota(1, 0, 1)], 50);
+        assert!(matches!(refused, Err(JoinError::Disk(_))));
+        drop(held);
+        joins.enter(&PeerId::random(), &[quota(1, 0, 1)], 50).expect("it may join");
+    }
+
+    #[test]
     fn what_a_crash_left_incomplete_is_dropped_and_damage_is_told() {
         let folder = Folder::new();
         let (joins, path) = (folder.joins(), folder.0.join("joins"));
@@ -310,9 +331,8 @@ mod tests {
     fn invites_that_have_ended_are_forgotten() {
         let folder = Folder::new();
         let joins = folder.joins();
-        for _ in 0..CLEANED_FROM {
-            joins.enter(&PeerId::random(), &[quota(1, 0, 5000)], 50).expect("it may join");
-        }
+        let ended = Record { serial: [1; 16], place: 0, expires_at: 100, peer: [0; 32] };
+        joins.append(&[ended; CLEANED_FROM]).expect("they are written");
         let late = 101 + KEPT_SECONDS;
         joins
             .enter(&PeerId::random(), &[Quota { ends_at: late + 9, ..quota(2, 0, 1) }], late)

@@ -18,6 +18,10 @@ from mycel.swarm.twins import quic_twin
 REACH_SECONDS: Final = 20.0
 _ADVICE: Final = (
     ("used up", "ask for another invite, or for one for more machines (mycel invite --joins N)"),
+    (
+        "names neither the peer",
+        "member.token is of an earlier version: delete it and start again, or join with --join",
+    ),
     ("no gateway that the invite names", "ask for an invite of this swarm and start with --join"),
     ("clock", "set this machine's clock and start again"),
     ("expired", "ask for a new invite and start with --join"),
