@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 
-import msgspec
-
 from mycel.client.events import Event
 
 from .arguments import connect, parser
 from .identifiers import job_id, task_id
+from .output import print_json_line
 
 _SHOWN_FIRST = ("at", "kind", "task_id", "job_id", "worker", "name")
 
@@ -37,8 +36,7 @@ def main(given: list[str]) -> int:
         )
         for event in events:
             if chosen.json:
-                line = msgspec.json.encode({"id": event.id, **event.data, "kind": event.kind})
-                print(line.decode())
+                print_json_line({"id": event.id, **event.data, "kind": event.kind})
             else:
                 print(_line(event))
             sys.stdout.flush()

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import BinaryIO
+from typing import TextIO
 
 from mycel.client.shapes import LogPiece
+
+from .terminal import Output
 
 
 class Shown:
     """Writes what tasks write where it belongs; says so when an attempt begins anew."""
 
-    def __init__(self, only: str | None = None, prefixed: bool = False) -> None:
-        """`only` one of the streams, on standard output; `prefixed` with each line's task."""
+    def __init__(
+        self, only: str | None = None, prefixed: bool = False, *, raw: bool = False
+    ) -> None:
+        """`only` one of the streams, on standard output; `prefixed` with each line's task; `raw`
+        on a terminal too, as of a task that one has just sent oneself."""
+        self._output = Output(raw=raw)
         self._only = only
         self._prefixed = prefixed
         self._attempts: dict[str, int] = {}
@@ -34,23 +40,23 @@ class Shown:
         if piece.left_out_bytes:
             self._note(f"{piece.left_out_bytes} bytes of {piece.stream} are left out here")
         is_error = piece.stream == "stderr" and self._only is None
-        out = sys.stderr.buffer if is_error else sys.stdout.buffer
+        out = sys.stderr if is_error else sys.stdout
         if self._prefixed:
             self._lines(out, piece)
         else:
-            out.write(piece.data)
-        out.flush()
+            self._output.write(out, piece.data)
+        out.buffer.flush()
 
-    def _lines(self, out: BinaryIO, piece: LogPiece) -> None:
+    def _lines(self, out: TextIO, piece: LogPiece) -> None:
         """Lines of different tasks never share a line."""
         source = (piece.task_id, piece.stream)
         if self._is_within_line and source != self._last:
-            out.write(b"\n")
+            out.buffer.write(b"\n")
             self._is_within_line = False
         self._last = source
         prefix = f"[{piece.task_id.rpartition('.')[2]}] ".encode()
         for line in piece.data.splitlines(keepends=True):
-            out.write(line if self._is_within_line else prefix + line)
+            self._output.write(out, line if self._is_within_line else prefix + line)
             self._is_within_line = not line.endswith(b"\n")
 
     @staticmethod

@@ -8,6 +8,7 @@ from pathlib import Path
 from .arguments import connect, parser
 from .identifiers import task_id
 from .output import print_json, size
+from .terminal import write_own
 
 
 def main(given: list[str]) -> int:
@@ -43,7 +44,8 @@ class Moving:
         text = f"{size(moved)} of {size(total)} {self._what}"
         if sys.stderr.isatty() and text != self._shown:
             self._shown = text
-            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+            write_own(sys.stderr, f"\r\033[K{text}")
+            sys.stderr.flush()
 
     def end(self) -> None:
         if self._shown:

@@ -18,6 +18,8 @@ from typing import Final, NamedTuple
 
 from mycel import __version__
 
+from .terminal import cleaned_streams
+
 FAILURE: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
@@ -85,8 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = _dispatch(given)
-        sys.stdout.flush()
+        with cleaned_streams():
+            code = _dispatch(given)
+            sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read us has gone, which is their right; Python must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

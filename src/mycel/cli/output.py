@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from .terminal import clean, escaped_json, write_own
+
 _COLOURS: Final = {
     "succeeded": "32",
     "healthy": "32",
@@ -34,7 +36,12 @@ def print_json(value: Any) -> None:
     encoded = msgspec.json.encode(value)
     if sys.stdout.isatty():
         encoded = msgspec.json.format(encoded, indent=2)
-    print(encoded.decode())
+    print(escaped_json(encoded.decode()))
+
+
+def print_json_line(value: Any) -> None:
+    """One of many, as it comes."""
+    print(escaped_json(msgspec.json.encode(value).decode()), flush=True)
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -46,12 +53,12 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
         if colourful:
             cells = [_coloured(cell, number == 0) for cell in cells]
-        print("  ".join(cells).rstrip())
+        write_own(sys.stdout, "  ".join(cells).rstrip() + "\n")
 
 
 def _printable(cell: str) -> str:
-    """Much of it is what other machines say of themselves, and terminals obey what they print."""
-    return "".join(letter if letter.isprintable() else "?" for letter in cell)
+    """A cell is one line."""
+    return clean(cell).replace("\n", "?").replace("\t", "?")
 
 
 def _coloured(cell: str, heading: bool) -> str:

@@ -151,7 +151,7 @@ def _run(client: Client, options: argparse.Namespace, body: dict[str, Any]) -> i
             waits = f"it waits for a worker that can run it; 'mycel explain {task.id}' says more"
             print(f"mycel: {waits}", file=sys.stderr)
         if not options.json:
-            Shown().show_all(client.follow_logs(task.id))
+            Shown(raw=True).show_all(client.follow_logs(task.id))
         task = client.wait(task.id)
     except KeyboardInterrupt as interrupt:
         if task is not None:

@@ -19,7 +19,8 @@ from .arguments import connect, parser
 from .errors import CommandError
 from .following import Shown
 from .get import Moving
-from .output import print_json, print_table, size
+from .output import print_json, print_json_line, print_table, size
+from .terminal import write_own
 
 OUTPUT_SECONDS: Final = 5.0
 """So long the last output is waited for, once the last result is there."""
@@ -58,7 +59,8 @@ def main(given: list[str]) -> int:
 
 def _progress(sent: int) -> None:
     if sys.stderr.isatty():
-        print(f"\r{sent:,} tasks sent", end="", file=sys.stderr, flush=True)
+        write_own(sys.stderr, f"\r{sent:,} tasks sent")
+        sys.stderr.flush()
 
 
 def _preview(preview: Preview, options: argparse.Namespace) -> int:
@@ -137,14 +139,14 @@ def _said(result: Result) -> str:
 
 def _show_output(client: Client, job: str) -> None:
     with contextlib.suppress(ClientError, BrokenPipeError):  # the results say what went wrong
-        Shown(prefixed=True).show_all(client.follow_logs(job))
+        Shown(prefixed=True, raw=True).show_all(client.follow_logs(job))
 
 
 def _report(client: Client, job: Job, options: argparse.Namespace) -> int:
     if options.follow:
         if options.json:
             for result in client.results(job.id):
-                print(msgspec.json.encode(result).decode(), flush=True)
+                print_json_line(result)
         else:
             _follow(client, job)
         job = client.job(job.id)

@@ -4,43 +4,48 @@ from __future__ import annotations
 
 import sys
 
-import msgspec
-
 from mycel.client import Client
 
 from .arguments import connect, parser
 from .following import Shown
 from .identifiers import job_id, task_id
-from .output import print_json
+from .output import print_json, print_json_line
+from .terminal import Output
 
 
 def logs(given: list[str]) -> int:
-    options = parser("logs", "Print what a task has written, exactly.")
+    options = parser(
+        "logs",
+        "Print what a task has written: exactly into files and pipes, and without control "
+        "sequences but colours on a terminal.",
+    )
     options.add_argument("task", metavar="TASK")
     options.add_argument(
         "-f", "--follow", action="store_true", help="both streams, as they come, until it ends"
     )
     options.add_argument("--stderr", action="store_true", help="its errors alone")
+    options.add_argument("--raw", action="store_true", help="exactly, on a terminal too")
     chosen = options.parse_args(given)
     with connect(chosen) as client:
         task = task_id(client, chosen.task)
         if chosen.follow:
-            return _follow(client, task, chosen.stderr, chosen.json)
+            return _follow(client, task, chosen.stderr, chosen.json, chosen.raw)
         if chosen.json:
             print_json(client.logs(task))
             return 0
-        sys.stdout.buffer.write(client.log(task, "stderr" if chosen.stderr else "stdout"))
+        written = client.log(task, "stderr" if chosen.stderr else "stdout")
+        Output(raw=chosen.raw).write(sys.stdout, written)
         sys.stdout.flush()
     return 0
 
 
-def _follow(client: Client, task: str, only_errors: bool, as_json: bool) -> int:
-    shown = Shown("stderr" if only_errors else None)
+def _follow(client: Client, task: str, only_errors: bool, as_json: bool, raw: bool) -> int:
+    shown = Shown("stderr" if only_errors else None, raw=raw)
     for piece in client.follow_logs(task):
         if as_json:
             text = piece.data.decode(errors="replace")
             about = {"attempt": piece.attempt, "stream": piece.stream, "text": text}
-            print(msgspec.json.encode(about).decode(), flush=True)
+            print_json_line(about)
         else:
             shown.show(piece)
     return 0
@@ -56,7 +61,9 @@ def explain(given: list[str]) -> int:
         print_json(found)
         return 0
     reason = f" ({found.reason})" if found.reason else ""
-    print(f"{found.job_id}.{found.index} is {found.state}{reason}: {found.summary}")
+    # What a task's error says stands apart from what we say.
+    summary = found.summary.strip().replace("\n", "\n    ")
+    print(f"{found.job_id}.{found.index} is {found.state}{reason}: {summary}")
     for obstacle in found.obstacles:
         more = obstacle.count - len(obstacle.workers)
         who = ", ".join(obstacle.workers)
