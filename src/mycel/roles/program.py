@@ -317,6 +317,11 @@ class Program:
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS)
 
+    def show_certificate(self, path: str) -> None:
+        """Where the API's is now; told with what came of a reload."""
+        if self._state is not None:
+            self._state = msgspec.structs.replace(self._state, certificate=path)
+
     async def until_ended(self) -> None:
         """Returns at SIGTERM or SIGINT; raises the fault that ended the role."""
         loop = asyncio.get_running_loop()

@@ -131,6 +131,8 @@ async def serve(program: Program, port: int | None) -> None:
 
     def take_over(changed: Configuration) -> None:
         set_limits(limits, changed.scheduler.api)
+        if certificate is not None:
+            program.show_certificate(certificate.path)
         files = changed.scheduler.files
         keeping.limit(files.store_size, files.max_blob_size, files.upload_hours * 3600.0)
         node.reconfigure(settings_of(changed), changed.scheduler.announce_interval)
