@@ -45,6 +45,7 @@ test-python: setup ## Tests of the Python side
 soak: setup ## Kills, many seeds of the simulated swarm with faults, every attack on a node
 	$(PYTHON) tests/soak/run.py
 	$(PYTHON) -m tests.fuzz.run
+	$(PYTHON) -m tests.attacks.api_flood 5000
 	$(VENV)/bin/mycel demo llm --json
 
 bench: setup ## Quick measurements, as JSON

@@ -12,7 +12,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,11 @@ class Target:
 
     @property
     def sockets(self) -> int:
-        folder = Path(f"/proc/{self.process.pid}/fd")
-        return sum(str(one.readlink()).startswith("socket:") for one in folder.iterdir())
+        count = 0
+        for one in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                count += str(one.readlink()).startswith("socket:")
+        return count
 
     def heard(self) -> str:
         assert self.process.stdout is not None

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mycel.api.model_names import ModelNames
+from mycel.api.problems import Problem
 from mycel.core.model_names import full_name, objection, resolve, split
 
 
@@ -87,6 +88,14 @@ def test_names_are_listed_as_they_can_be_used() -> None:
 )
 def test_names_that_no_model_has(name: str) -> None:
     assert objection(name) is not None
+
+
+@pytest.mark.parametrize(
+    ("user", "name"), [("bob", "alice/m"), ("bob", "bob/m"), ("bob", "a//m"), ("owner", "owner/m")]
+)
+def test_names_that_a_user_cannot_serve_under(user: str, name: str) -> None:
+    with pytest.raises(Problem):
+        Served().serve(user, name)
 
 
 TEXTS = st.text(st.sampled_from("ab/."), max_size=8)

@@ -24,7 +24,9 @@ from mycel.core.work import Shape
 from .problems import Problem, not_found
 
 KNOWN_MAX: Final = 4096
-"""So many verified tokens are remembered."""
+"""So many verified tokens are remembered…"""
+KNOWN_BYTES_MAX: Final = 8 << 10
+"""…unless the header is longer: one token can be written in many ways."""
 _CHALLENGE: Final = [(b"www-authenticate", b'Bearer realm="mycel"')]
 _ACTION_OF: Final = {"GET": READ, "HEAD": READ, "DELETE": CANCEL}
 _ADMIN_PREFIXES: Final = ("/api/v1/workers/", "/api/v1/revocations")
@@ -80,7 +82,8 @@ class Authenticator:
             caller = self._verify(authorization)
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
-            self._known[authorization] = caller
+            if len(authorization) <= KNOWN_BYTES_MAX:
+                self._known[authorization] = caller
         rights = caller.rights
         if rights.is_over(self._wall()):
             raise _unauthenticated("this token has expired: ask for a new one")

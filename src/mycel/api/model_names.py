@@ -19,7 +19,7 @@ from mycel.core.model_names import (
     BOUNDARY,
     full_name,
     objection,
-    own_name,
+    objection_to_serving,
     resolve,
     root_of,
     split,
@@ -75,19 +75,16 @@ class ModelNames:
         return None
 
     def _kept_up(self, name: str, user: str) -> str:
-        own = own_name(name, user)
-        wrong = objection(own or name)
-        if own is None:
-            wrong = "only the owner's models have a slash in their names"
-        if wrong is not None or own is None:
-            raise unprocessable(wrong or "", "$.serve.name")
+        wrong = objection_to_serving(name, user)
+        if wrong is not None:
+            raise unprocessable(wrong, "$.serve.name")
         root = root_of(user)
         if root != DEFAULT_USER and root not in self._settled:
             begins = f"{root}/"
             taken = any(one.startswith(begins) and BOUNDARY not in one for one in self._served())
             if not self._put_down(root, OWNERS if taken else USERS):
                 raise Problem(429, f"there are {PREFIXES_MAX} users with models already")
-        return full_name(user, own)
+        return full_name(user, name)
 
     def _settle(self, prefix: str, asked: str) -> bool:
         if prefix not in self._settled:

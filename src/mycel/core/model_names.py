@@ -54,13 +54,15 @@ def objection(name: str) -> str | None:
     return None
 
 
-def own_name(name: str, user: str) -> str | None:
-    """What a user's own model is called within what is theirs; None where it would not be: only
-    the owner's have slashes, so that the last slash of others' names ends the user."""
+def objection_to_serving(name: str, user: str) -> str | None:
+    """Why this user can serve no model under that name; None if it can. Only the owner's have
+    slashes in their names: in others' the last slash ends the user."""
     if user == DEFAULT_USER:
-        return name.removeprefix(f"{DEFAULT_USER}/")
-    name = name.removeprefix(f"{user}/")
-    return None if "/" in name else name
+        if name.startswith(f"{DEFAULT_USER}/"):
+            return f"leave {DEFAULT_USER}/ away: it is the owner's without it"
+    elif "/" in name:
+        return "only the owner's models have a slash in their names; yours gets your own before it"
+    return objection(name)
 
 
 def resolve(
