@@ -47,7 +47,9 @@ def serve(given: list[str]) -> int:
             )
         body = {"name": f"model {chosen.name}", "count": chosen.replicas, "task": _task(chosen)}
         job = client.submit_job_body(body)
-        name = next((one["model"] for one in _services(client) if one["job_id"] == job.id), "")
+        name = next(
+            (one["model"] for one in _services(client) if one["job_id"] == job.id), chosen.name
+        )
         served = [] if chosen.no_wait else _follow(client, name, job.id, chosen.replicas)
     if chosen.json:
         print_json(
