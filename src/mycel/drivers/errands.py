@@ -22,8 +22,8 @@ from .interface import Finished, Run, Text
 if TYPE_CHECKING:
     from . import DriverContext
 
-_numbers = itertools.count(1)
-"""Below zero they are an errand's attempt and lane: tasks have theirs above it."""
+_numbers = itertools.count(1 << 61)
+"""An errand's attempt and lane. A worker counts those of its tasks from 1, and never gets here."""
 
 
 class Errands:
@@ -35,7 +35,7 @@ class Errands:
         self, command: tuple[str, ...], *, env: Pairs = (), timeout_seconds: float | None = None
     ) -> Finished:
         """Its end, whatever it is. When the caller is cancelled, the command is killed."""
-        number = -next(_numbers)
+        number = next(_numbers)
         attempt, lane = AttemptId(number), LaneId(number)
         work = Work("errand", command=command, env=env, timeout_seconds=timeout_seconds)
         end = self._ends[attempt] = asyncio.get_running_loop().create_future()
