@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from mycel.core.quantities import MANY, Data, ExitCode, Finite, Reason, Size
+from mycel.core.quantities import MANY, Balance, Data, ExitCode, Finite, Reason, Size
 from mycel.core.resources import Pairs
 
 from .interface import Finished, Text
@@ -99,7 +99,8 @@ Request = (
 class InterpreterEnded(msgspec.Struct, frozen=True, array_like=True):
     """Its whole process group is gone."""
 
-    interpreter: Size
+    interpreter: Balance
+    """Programs that serve models have numbers below zero."""
     exit_code: ExitCode
     output: Data
     """What it wrote past its own capture: for example a crash report of the C library."""
