@@ -57,8 +57,8 @@ _RULES: Final[tuple[tuple[str, str], ...]] = (
     ),
     (
         (
-            "attempt {2} of task {1} of job {0} has ended, and no boot of this journal can have given "
-            "it: mend it with `mycel store check --repair`"
+            "attempt {2} of task {1} of job {0} has ended, and no boot of this journal can have "
+            "given it: mend it with `mycel store check --repair`"
         ),
         f"SELECT job, task_index, attempt FROM ended_attempts WHERE {IMPOSSIBLE}",  # noqa: S608
     ),
