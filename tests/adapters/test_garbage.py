@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from random import Random
 
 import pytest
@@ -48,17 +49,25 @@ async def pelt(attacker: Swarm, heard: Recorder, victim: Swarm, protocols: list[
     """One frame of garbage on each new link, until it is cut off; how many it took."""
     sent = 0
     while heard.peers and sent < 30:
-        before = len(heard.ours)
+        due = len(heard.ours) + len(protocols)
         for protocol in protocols:
             attacker.open_stream(victim.peer, protocol)
-        await until(lambda: len(heard.ours) == before + len(protocols) or not heard.peers)
+        await until(partial(_is_open, heard, due))
         if not heard.peers:
             break
         stream = heard.ours[-1]
         stream.write(GARBAGE)
         sent += 1
-        await until(lambda: any(one is stream for one, _ in heard.ends) or not heard.peers)
+        await until(partial(_has_ended, heard, stream))
     return sent
+
+
+def _is_open(heard: Recorder, due: int) -> bool:
+    return len(heard.ours) == due or not heard.peers
+
+
+def _has_ended(heard: Recorder, stream: Stream) -> bool:
+    return any(one is stream for one, _ in heard.ends) or not heard.peers
 
 
 @pytest.mark.parametrize(
