@@ -10,6 +10,8 @@
 
 Outside of a task all of it does nothing. It speaks HTTP over the Unix socket that
 `MYCEL_SOCKET` names, as any other language can: `docs/guides/progress.md` has the interface.
+Where a task may connect to nothing, that names an open descriptor (`fd:7`): the task makes a pair
+of sockets and sends one of them there.
 The standard library only, so that any environment can import it.
 """
 
@@ -24,6 +26,7 @@ from pathlib import Path
 __all__ = ["TaskError", "checkpoint", "progress", "restore"]
 
 ANSWER_SECONDS = 600.0
+CHANNEL = "fd:"
 
 
 class TaskError(Exception):
@@ -57,9 +60,8 @@ def _ask(method: str, target: str, body: bytes) -> bytes | None:
     path = os.environ.get("MYCEL_SOCKET")
     if not path:
         return None
-    with socket.socket(socket.AF_UNIX) as connection:
+    with _connected(path) as connection:
         connection.settimeout(ANSWER_SECONDS)
-        connection.connect(path)
         head = f"{method} {target} HTTP/1.1\r\nHost: task\r\nContent-Length: {len(body)}\r\n\r\n"
         with contextlib.suppress(BrokenPipeError):
             # Refused before all of it was sent: the answer says why.
@@ -77,3 +79,21 @@ def _ask(method: str, target: str, body: bytes) -> bytes | None:
     if status >= 400:
         raise TaskError(json.loads(content)["detail"])
     return content
+
+
+def _connected(path: str) -> socket.socket:
+    if not path.startswith(CHANNEL):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(path)
+        return connection
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs, socket.socket(fileno=os.dup(int(path.removeprefix(CHANNEL)))) as channel:
+            socket.send_fds(channel, [b"\0"], [theirs.fileno()])
+    except OSError as error:
+        ours.close()
+        raise TaskError(
+            f"this process has not inherited {path}, by which its task reports: report from the "
+            f"task's first process, or start others with close_fds=False ({error})"
+        ) from error
+    return ours

@@ -16,6 +16,30 @@ mod numbers {
     pub const CAPSET: usize = 126;
     pub const PRCTL: usize = 157;
     pub const OPENAT: usize = 257;
+    pub const IOCTL: usize = 16;
+    pub const SOCKET: usize = 41;
+    pub const CONNECT: usize = 42;
+    pub const DUP3: usize = 292;
+    pub const CLONE: usize = 56;
+    pub const WAIT4: usize = 61;
+    pub const KILL: usize = 62;
+    pub const CHDIR: usize = 80;
+    pub const UMASK: usize = 95;
+    pub const GETEUID: usize = 107;
+    pub const GETEGID: usize = 108;
+    pub const GETPPID: usize = 110;
+    pub const RT_SIGPROCMASK: usize = 14;
+    pub const RT_SIGTIMEDWAIT: usize = 128;
+    pub const PIVOT_ROOT: usize = 155;
+    pub const SETRLIMIT: usize = 160;
+    pub const MOUNT: usize = 165;
+    pub const UMOUNT2: usize = 166;
+    pub const SETHOSTNAME: usize = 170;
+    pub const MKDIRAT: usize = 258;
+    pub const SYMLINKAT: usize = 266;
+    pub const PPOLL: usize = 271;
+    pub const PIPE2: usize = 293;
+    pub const STATX: usize = 332;
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -31,10 +55,41 @@ mod numbers {
     pub const CAPSET: usize = 91;
     pub const PRCTL: usize = 167;
     pub const OPENAT: usize = 56;
+    pub const IOCTL: usize = 29;
+    pub const SOCKET: usize = 198;
+    pub const CONNECT: usize = 203;
+    pub const DUP3: usize = 24;
+    pub const CLONE: usize = 220;
+    pub const WAIT4: usize = 260;
+    pub const KILL: usize = 129;
+    pub const CHDIR: usize = 49;
+    pub const UMASK: usize = 166;
+    pub const GETEUID: usize = 175;
+    pub const GETEGID: usize = 177;
+    pub const GETPPID: usize = 173;
+    pub const RT_SIGPROCMASK: usize = 135;
+    pub const RT_SIGTIMEDWAIT: usize = 137;
+    pub const PIVOT_ROOT: usize = 41;
+    pub const SETRLIMIT: usize = 164;
+    pub const MOUNT: usize = 40;
+    pub const UMOUNT2: usize = 39;
+    pub const SETHOSTNAME: usize = 161;
+    pub const MKDIRAT: usize = 34;
+    pub const SYMLINKAT: usize = 36;
+    pub const PPOLL: usize = 73;
+    pub const PIPE2: usize = 59;
+    pub const STATX: usize = 291;
 }
 
 pub use numbers::*;
 // The same everywhere, as all calls since 2011.
+pub const OPEN_TREE: usize = 428;
+pub const MOVE_MOUNT: usize = 429;
+pub const FSOPEN: usize = 430;
+pub const FSCONFIG: usize = 431;
+pub const FSMOUNT: usize = 432;
+pub const CLOSE_RANGE: usize = 436;
+pub const MOUNT_SETATTR: usize = 442;
 pub const LANDLOCK_CREATE_RULESET: usize = 444;
 pub const LANDLOCK_ADD_RULE: usize = 445;
 pub const LANDLOCK_RESTRICT_SELF: usize = 446;

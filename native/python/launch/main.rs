@@ -1,11 +1,17 @@
-//! The launcher: a small program that the spawn helper puts before a task's own, once outside of the sandbox
-//! and once in it: it takes a few steps and becomes the task.
+//! The launcher: a small program that the spawn helper puts before a task's own. It takes a few
+//! steps and becomes the task; where bubblewrap makes the sandbox, once before it and once in it.
 //!
 //! ```text
 //!   launch STEP… -- PROGRAM ARGUMENT…
 //!
 //!   join FILE              write itself into a control group
 //!   score NUMBER           whom the kernel takes first when memory ends
+//!   parent NUMBER          end when this process ends, which must have started us
+//!   walls WORD… --         a sandbox of namespaces, in the words of bubblewrap (`walls`)
+//!   keep NUMBER            stay until the task ends, and take all that it leaves along; NUMBER is
+//!                          the parent to end with, or 0
+//!   channel NUMBER PATH    a connection to this socket, under this number; without, if there is none
+//!   limit KIND VALUE       a limit of this process and all that come of it, soft and hard
 //!   ids USER GROUP         give up root, with every capability, for good
 //!   landlock FILES SCOPES  open a rule set: the rights and the scopes that it handles
 //!   path RIGHTS PATH       a rule of it; what is not there needs none
@@ -22,6 +28,8 @@
 #![no_builtins]
 
 mod kernel;
+mod processes;
+mod walls;
 
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
@@ -143,6 +151,11 @@ fn launch(mut words: Words, mut inherited: *const *const c_char) -> ! {
             b"score" => {
                 write_to(c"/proc/self/oom_score_adj", words.next()); // best effort
             }
+            b"parent" => processes::end_at_once_with(words.number() as usize),
+            b"walls" => walls::enter(&mut words),
+            b"keep" => processes::keep(words.number() as usize),
+            b"channel" => processes::connect(words.number() as usize, words.next()),
+            b"limit" => limit(words.number() as usize, words.number()),
             b"ids" => give_up_root(words.number() as usize, words.number() as usize),
             b"landlock" => rules = Some(open_rules(words.number(), words.number())),
             b"path" => allow(rules, words.number(), words.next()),
@@ -186,6 +199,10 @@ fn end(what: &[u8], of: &[u8], error: isize, code: usize) -> ! {
         }
     }
     say(b"\n");
+    exit(code)
+}
+
+fn exit(code: usize) -> ! {
     loop {
         unsafe { call(kernel::EXIT, [code, 0, 0, 0, 0]) };
     }
@@ -226,18 +243,33 @@ fn write_to(path: &CStr, text: &CStr) -> isize {
     written
 }
 
+fn limit(kind: usize, value: u64) {
+    let both = [value, value];
+    let given = [kind, both.as_ptr() as usize, 0, 0, 0];
+    must(unsafe { call(kernel::SETRLIMIT, given) }, "setrlimit");
+}
+
 fn give_up_root(user: usize, group: usize) {
-    // Beyond the last that this kernel knows it fails, and there is nothing to drop.
-    let _ = (0..CAPABILITIES_MAX).find(|one| control(PR_CAPBSET_DROP, *one, 0) < 0);
-    let header = [CAPABILITY_VERSION, 0];
-    let none = [0u32; 6];
+    drop_bounds();
     unsafe {
         must(call(kernel::SETGROUPS, [0; 5]), "setgroups");
         must(call(kernel::SETRESGID, [group, group, group, 0, 0]), "setresgid");
         must(call(kernel::SETRESUID, [user, user, user, 0, 0]), "setresuid");
-        let given = [header.as_ptr() as usize, none.as_ptr() as usize, 0, 0, 0];
-        must(call(kernel::CAPSET, given), "capset");
     }
+    drop_capabilities();
+}
+
+fn drop_capabilities() {
+    drop_bounds();
+    let header = [CAPABILITY_VERSION, 0];
+    let none = [0u32; 6];
+    let given = [header.as_ptr() as usize, none.as_ptr() as usize, 0, 0, 0];
+    must(unsafe { call(kernel::CAPSET, given) }, "capset");
+}
+
+/// Beyond the last that this kernel knows it fails, and there is nothing to drop.
+fn drop_bounds() {
+    let _ = (0..CAPABILITIES_MAX).find(|one| control(PR_CAPBSET_DROP, *one, 0) < 0);
 }
 
 fn open_rules(files: u64, scopes: u64) -> usize {

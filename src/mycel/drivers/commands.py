@@ -147,7 +147,11 @@ class CommandDriver:
         if self._desk is None:
             return ""
         seated, ours = self._seats.setdefault(lane, deque()), self._outstanding
-        return self._desk.open(f"lane-{lane}", lambda: [one for one in seated if one in ours])
+        return self._desk.open(
+            f"lane-{lane}",
+            lambda: [one for one in seated if one in ours],
+            anybody=not self.is_held,
+        )
 
     async def close(self) -> None:
         if self._outstanding:

@@ -5,7 +5,11 @@
     GET  /checkpoint   the last one of this task; 404 if there is none
 
 A lane runs one task at a time, so that its socket says who speaks: no token, and nothing per
-task.
+task. Only processes of the worker's user, and of the user that its tasks run as, are heard, save
+for containers, which have users of their own.
+
+A task that may connect to nothing has a channel instead: a connection that its launcher has made,
+and opened with a zero byte. Each message on it brings a socket, which is served like a connection.
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -23,6 +28,7 @@ from mycel.core.identifiers import AttemptId
 from mycel.core.reports import Report, encode
 from mycel.store.checkpoints import CHECKPOINT_BYTES_MAX
 
+from .sandbox.launching import SOCKET_VARIABLE as SOCKET_VARIABLE
 from .socket_folder import SocketFolder
 
 HEAD_BYTES_MAX: Final = 16 << 10
@@ -30,9 +36,11 @@ REPORT_BYTES_MAX: Final = 16 << 10
 LENGTH_DIGITS_MAX: Final = 20
 REQUEST_SECONDS: Final = 60.0
 """A request must be there after so long."""
+CHANNEL_MARK: Final = b"\0"
+_CREDENTIALS: Final = struct.Struct("3i")
+"""Process, user and group of a peer."""
 CONNECTIONS_MAX: Final = 16
 """At once, of one lane: no task keeps others from reporting."""
-SOCKET_VARIABLE: Final = "MYCEL_SOCKET"
 _PHRASES: Final = {
     200: "OK",
     204: "No Content",
@@ -79,8 +87,9 @@ class _Request(msgspec.Struct, frozen=True):
 class _Lane:
     """Of long bodies it sends one at a time and gets one at a time: we hold them in memory."""
 
-    def __init__(self, listening: socket.socket, whose: Whose) -> None:
+    def __init__(self, listening: socket.socket, whose: Whose, anybody: bool) -> None:
         self.listening = listening
+        self.anybody = anybody
         self.whose = whose
         self.connections_count = 0
         self.sending = asyncio.Lock()
@@ -88,22 +97,25 @@ class _Lane:
 
 
 class Desk:
-    def __init__(self, reports: Reports) -> None:
+    def __init__(self, reports: Reports, tasks_user: int = -1) -> None:
+        """`tasks_user`: whom tasks run as, if that is not the worker's user."""
         self._reports = reports
+        self._users = {os.geteuid(), tasks_user}
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[str, _Lane] = {}
         self._serving: set[asyncio.Task[None]] = set()
         self._folder = SocketFolder()
 
-    def open(self, name: str, whose: Whose) -> str:
-        """Listens for a lane; the path that its tasks get as `MYCEL_SOCKET`."""
+    def open(self, name: str, whose: Whose, *, anybody: bool = False) -> str:
+        """Listens for a lane; the path that its tasks get as `MYCEL_SOCKET`. `anybody`: they may
+        be any user's, as in containers."""
         path = str(self._folder.path / name)
         if name not in self._lanes:
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             listening.bind(path)
             os.chmod(path, 0o666)  # noqa: PTH101, S103 - who gets to see it is the sandbox's matter
             listening.listen(8)
-            lane = self._lanes[name] = _Lane(listening, whose)
+            lane = self._lanes[name] = _Lane(listening, whose, anybody)
             self._loop.add_reader(listening, self._accept, lane)
         return path
 
@@ -127,9 +139,74 @@ class Desk:
             connection, _ = lane.listening.accept()
         except OSError:
             return
-        serving = self._loop.create_task(self._serve(connection, lane))
-        self._serving.add(serving)
-        serving.add_done_callback(self._serving.discard)
+        if not lane.anybody and _user_of(connection) not in self._users:
+            connection.close()
+            return
+        connection.setblocking(False)
+        self._own(self._meet(connection, lane))
+
+    def _own(self, serving: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(serving)
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _meet(self, connection: socket.socket, lane: _Lane) -> None:
+        """A request, or the channel of a task."""
+        is_channel = False
+        lane.connections_count += 1
+        try:
+            if lane.connections_count <= CONNECTIONS_MAX:  # or it is refused, unheard
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    await self._readable(connection)
+                is_channel = connection.recv(1, socket.MSG_PEEK) == CHANNEL_MARK
+        except (OSError, TimeoutError):
+            connection.close()
+            return
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        finally:
+            lane.connections_count -= 1
+        if is_channel:
+            await self._channel(connection, lane)
+        else:
+            await self._serve(connection, lane)
+
+    async def _channel(self, connection: socket.socket, lane: _Lane) -> None:
+        """Until the last process that has it ends."""
+        with connection:
+            while True:
+                await self._readable(connection)
+                try:
+                    data, given, _, _ = socket.recv_fds(connection, 1, 1)
+                except OSError:
+                    return
+                for descriptor in given:
+                    self._own(self._serve_given(descriptor, lane))
+                if not data:
+                    return
+
+    async def _serve_given(self, descriptor: int, lane: _Lane) -> None:
+        """A descriptor from a task may be anything: what is not a Unix stream is closed."""
+        with contextlib.suppress(OSError):
+            given = socket.socket(fileno=descriptor)
+            is_fit = given.family == socket.AF_UNIX and given.type == socket.SOCK_STREAM
+            if not is_fit:
+                given.close()
+                return
+            given.setblocking(False)
+            await self._serve(given, lane)
+            return
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+    async def _readable(self, connection: socket.socket) -> None:
+        ready: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(connection, _settling(ready), None)
+        try:
+            await ready
+        finally:
+            self._loop.remove_reader(connection)
 
     async def _serve(self, connection: socket.socket, lane: _Lane) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=connection)
@@ -196,6 +273,14 @@ class Desk:
         self._reports.checkpoint(attempt, request.body, _settling(kept))
         if not await kept:
             raise _Refused(409, "a later checkpoint has taken its place, or the task has ended")
+
+
+def _user_of(connection: socket.socket) -> int:
+    try:
+        told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except (AttributeError, OSError):  # not on this system: the folder's name is the secret
+        return os.geteuid()
+    return int(_CREDENTIALS.unpack(told)[1])
 
 
 async def _speaker(lane: _Lane) -> AttemptId:

@@ -30,7 +30,13 @@ from .interpreter_output import HeadAndTail
 from .interpreter_records import clock
 from .leftovers import carries
 from .live_output import LiveOutput
-from .sandbox.keeping import LOOK_SECONDS, broken_limit, folder_bytes
+from .sandbox.keeping import (
+    LOOK_SECONDS,
+    MEMORY_LOOK_SECONDS,
+    broken_limit,
+    folder_bytes,
+    memory_bytes,
+)
 from .sandbox.launching import Launch, bounded, harden, is_bounded
 
 QUIET_SECONDS: Final = 0.002
@@ -117,6 +123,7 @@ class Child:
         self._folder = folder
         self._launch = launch
         self._is_over_disk = False
+        self._is_over_memory = False
         self._pipes = pipes
         self._watched_pipes = False
         self._on_end = on_end
@@ -135,6 +142,8 @@ class Child:
         _living.add(process_id)
         if launch is not None and launch.limits.disk:
             watch.call_at(self.started_at + LOOK_SECONDS, self._look_at_folder)
+        if launch is not None and launch.group is None and launch.limits.memory:
+            watch.call_at(self.started_at + MEMORY_LOOK_SECONDS, self._look_at_memory)
         self._process_descriptor = os.pidfd_open(process_id)
         watch.register(self._process_descriptor, self._exited)
 
@@ -156,8 +165,8 @@ class Child:
         elif self.alive and not self._stopping:
             self._stopping = True
             if self._launch is not None and self._launch.confined:
-                # Not bubblewrap itself, which would take all others with it at once.
-                for process_id in inhabitants(self.process_id):
+                # Not what makes the sandbox, which would take all others with it at once.
+                for process_id in inhabitants(self.process_id, kept=self._launch.kept):
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.kill(process_id, signal.SIGTERM)
             else:
@@ -165,7 +174,13 @@ class Child:
             self._watch.call_at(clock() + grace_seconds, self.kill)
 
     def kill(self) -> None:
-        if self.alive:
+        if not self.alive:
+            return
+        if self._launch is not None and self._launch.kept:
+            # Who is dead keeps nobody: it kills the others, and ends.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process_id, signal.SIGTERM)
+        else:
             self.signal_group(signal.SIGKILL)
 
     def signal_group(self, number: int) -> bool:
@@ -201,7 +216,12 @@ class Child:
         self.exit_code = code if code >= 0 else 128 - code
         self.alive = False
         self.ended_at = clock()
-        self.broken_limit = broken_limit(self._launch, self.exit_code, self._is_over_disk)
+        self.broken_limit = broken_limit(
+            self._launch,
+            self.exit_code,
+            over_disk=self._is_over_disk,
+            over_memory=self._is_over_memory,
+        )
         self._end_with_the_group()
 
     def _end_with_the_group(self) -> None:
@@ -251,6 +271,17 @@ class Child:
             self.kill()
             return
         self._watch.call_at(clock() + LOOK_SECONDS, self._look_at_folder)
+
+    def _look_at_memory(self) -> None:
+        """Each process is limited by the kernel; all of a task together are by us."""
+        launch = self._launch
+        if not self.alive or launch is None:
+            return
+        if memory_bytes([self.process_id, *descendants(self.process_id)]) > launch.limits.memory:
+            self._is_over_memory = True
+            self.kill()
+            return
+        self._watch.call_at(clock() + MEMORY_LOOK_SECONDS, self._look_at_memory)
 
 
 def _drain(descriptor: int, kept: HeadAndTail) -> None:
@@ -351,9 +382,16 @@ def kill_strays() -> None:
         time.sleep(GROUP_POLL_SECONDS)
 
 
-def inhabitants(process_id: int) -> list[int]:
-    """Who lives in a sandbox: all below the first process in it, whose parent this is."""
-    found = [child for first in _children(process_id) for child in _children(first)]
+def inhabitants(process_id: int, *, kept: bool = False) -> list[int]:
+    """Who lives in a sandbox: all below the first process in it, whose parent this is; or all
+    below a keeper."""
+    if kept:
+        return descendants(process_id)
+    return [one for first in _children(process_id) for one in descendants(first)]
+
+
+def descendants(process_id: int) -> list[int]:
+    found = _children(process_id)
     for one in found:  # which grows
         found += _children(one)
     return found

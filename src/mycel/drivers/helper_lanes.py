@@ -173,6 +173,7 @@ class Lanes:
         launch = None
         if hold is not None:
             self._launching.check(path, hold, folder)
+            path = self._launching.inside(path, hold, folder)
             launch = self._launching.launch(hold, folder, f"lane-{lane.number}", environment)
         child = running.child = spawn(
             self._watch,

@@ -40,7 +40,7 @@ def test_a_full_disk_fails_tasks_and_not_the_worker(
     way: str, play: Play, little_room: Path
 ) -> None:
     if way == "confined" and not has_bubblewrap:
-        pytest.skip("bubblewrap is not installed: scripts/install-test-tools")
+        pytest.skip("bubblewrap is not installed: make test-tools")
 
     async def scenario(stage: Stage) -> None:
         end = await stage.result_of(stage.run(("sh", "-c", "head -c 9000000 /dev/zero > file")))

@@ -73,9 +73,12 @@ def test_only_its_own_places_can_be_written(wrapped: bool, tmp_path: Path) -> No
     hold = Hold(readable=("/in",), writable=("/out",), devices=("/dev/nvidia0",))
     allowed = _rights(rule_words(made, hold, "/folder"))
     writable = {path for path, rights in allowed.items() if rights & WRITE_FILE}
-    own = {"/folder", "/out", "/dev/shm", "/dev/nvidia0"} | ({"/tmp"} if wrapped else set())
-    assert writable == own | set(landlock.DEVICES)
-    assert {allowed[path] for path in ("/in", "/usr", "/proc", str(tmp_path))} == {READ}
+    own = {"/folder", "/out", "/dev/nvidia0", *landlock.DEVICES}
+    if wrapped:
+        own |= {"/tmp", "/dev/shm", *landlock.TERMINALS}
+    assert writable == own
+    assert {allowed[path] for path in ("/in", "/usr", str(tmp_path))} == {READ}
+    assert ("/proc" in allowed) == wrapped, "without a sandbox everybody's processes are there"
     assert allowed["/dev/nvidia0"] == DEVICE
     assert allowed.get("/") == (READ_DIR if wrapped else None)
     assert "/etc" not in allowed, "of that folder tasks get what they need"
@@ -90,9 +93,9 @@ def test_a_worker_on_a_kernel_without_says_so(
     assert standing.sandbox == "bubblewrap"
     assert standing.walls == ("bubblewrap", "seccomp")
     assert "kernel" in standing.remarks["landlock"]
-    alone = standing_in(tmp_path, "auto")
-    assert (alone.sandbox, alone.walls, alone.network) == ("", (), True)
-    assert "not installed" in alone.remarks["sandbox"]
+    own = standing_in(tmp_path, "auto")
+    assert own.walls == ("namespaces", "seccomp")
+    assert own.remarks["bubblewrap"] == "not installed"
 
 
 @needs_bubblewrap
@@ -129,3 +132,16 @@ def test_a_launcher_that_does_not_run_leaves_the_limits_of_processes(
     assert (standing.walls, standing.confine.groups) == ((), None)
     assert "the launcher does not work here" in standing.remarks["limits"]
     assert "memory" in standing.limits
+
+
+def test_a_hidden_folder_is_left_out_of_what_is_readable(tmp_path: Path) -> None:
+    """A rule cannot be taken back for a part: the folders beside are named one by one."""
+    hidden = tmp_path / "a" / "home"
+    for name in ("a/home/keys", "a/beside", "b"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "way").symlink_to(hidden)
+    (tmp_path / "round").symlink_to(tmp_path)
+    made = rules(7, (str(tmp_path),), wrapped=False, hidden=str(hidden))
+    assert made is not None
+    allowed = {path for path in _rights(made.words) if path.startswith(str(tmp_path))}
+    assert allowed == {f"{tmp_path}/a/beside", f"{tmp_path}/b"}

@@ -25,7 +25,7 @@ MANY_BYTES = "import sys; taken = b'x' * (int(sys.argv[1]) << 20)"
 @pytest.fixture(autouse=True)
 def _needs_bubblewrap(request: pytest.FixtureRequest) -> None:
     if request.node.name.endswith("[confined]") and not has_bubblewrap:
-        pytest.skip("bubblewrap is not installed: scripts/install-test-tools")
+        pytest.skip("bubblewrap is not installed: make test-tools")
 
 
 def _hog(stage: Stage, megabytes: int, **work: Any) -> Run:

@@ -1,4 +1,6 @@
-"""What a task sees of the machine: the words for bubblewrap.
+# ruff: noqa: PTH114, PTH115
+# a path is followed as the kernel does, part by part
+"""What a task sees of the machine: the words for bubblewrap, which the launcher knows too.
 
     /usr, /opt and what belongs to them     as they are, read-only
     /etc                                    what libraries need of it, as copies, read-only
@@ -48,6 +50,8 @@ PROCESSORS: Final = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 NAMESPACES: Final = ("--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
 OFFLINE: Final = ("--unshare-net",)
 HOST_NAME: Final = "mycel-task"
+LINKS_MAX: Final = 40
+"""As many as the kernel follows."""
 
 
 def wrap_words(
@@ -58,11 +62,14 @@ def wrap_words(
     hidden: str,
     etc: str,
     temporary_bytes: int,
+    links: tuple[tuple[str, str], ...] = (),
 ) -> tuple[str, ...]:
     """Everything that tasks have in common. `hidden` is the worker's own folder: should a
-    readable path contain it, it is covered. `etc`: the folder that they see as /etc."""
+    readable path contain it, it is covered. `etc`: the folder that they see as /etc. `links`
+    are made, each to the first by the name of the second. Without a `program` the words are for
+    the launcher."""
     words = [
-        program,
+        *([program] if program else []),
         "--die-with-parent",
         *NAMESPACES,
         "--hostname",
@@ -88,10 +95,11 @@ def wrap_words(
     words += ["--ro-bind", etc, "/etc"]
     words += ["--proc", "/proc", "--dev", "/dev"]
     words += ["--perms", "1777", "--size", str(temporary_bytes), "--tmpfs", "/dev/shm"]  # noqa: S108
-    words += ["--remount-ro", "/dev"]
     words += ["--perms", "1777", "--size", str(temporary_bytes), "--tmpfs", "/tmp"]  # noqa: S108
     words += ["--symlink", "../tmp", "/var/tmp"]  # noqa: S108
-    words += parent_words(*readable)
+    words += parent_words(*readable, *(path for _, path in links))
+    for target, path in links:
+        words += ["--symlink", target, path]
     for path in (*PROCESSORS, *readable):
         if Path(path).exists():
             words += ["--ro-bind", path, path]
@@ -112,7 +120,7 @@ def online_words() -> tuple[str, ...]:
 def folder_words(folder: str) -> tuple[str, ...]:
     """Its working folder; then the rest can be closed."""
     bound = ("--bind", folder, folder, "--chdir", folder)
-    return (*parent_words(folder), *bound, "--remount-ro", "/")
+    return (*parent_words(folder), *bound, "--remount-ro", "/dev", "--remount-ro", "/")
 
 
 def parent_words(*paths: str) -> list[str]:
@@ -134,8 +142,41 @@ def path_words(readable: tuple[str, ...], writable: tuple[str, ...]) -> list[str
     return words
 
 
+def with_room(words: tuple[str, ...], limit: int) -> tuple[str, ...]:
+    """No place that is memory has more than `limit` bytes."""
+    changed = list(words)
+    for place, word in enumerate(words):
+        if word == "--size":
+            changed[place + 1] = str(min(int(words[place + 1]), limit))
+    return tuple(changed)
+
+
 def device_words(devices: tuple[str, ...]) -> list[str]:
-    return [word for path in devices for word in ("--dev-bind-try", path, path)]
+    """Before /dev is closed, which `folder_words` do."""
+    bound = [word for path in devices for word in ("--dev-bind-try", path, path)]
+    return [*parent_words(*devices), *bound]
+
+
+def links_on_the_way(paths: tuple[str, ...], seen: tuple[str, ...]) -> dict[str, str]:
+    """Links by which these paths lead to where they are, as far as they are not seen anyway; what
+    each leads to, by its own path. Python may be started by one, from anywhere."""
+    found: dict[str, str] = {}
+    for path in paths:
+        way, here = list(reversed(Path(path).parts[1:])), "/"
+        for _ in range(LINKS_MAX):
+            while way and not os.path.islink(one := f"{here.rstrip('/')}/{way[-1]}"):
+                here = os.path.normpath(one)
+                way.pop()
+            if not way:
+                break
+            way.pop()
+            target = os.readlink(one)
+            if not any(is_within(one, place) for place in seen):
+                found[one] = target
+            if target.startswith("/"):
+                here = "/"
+            way += reversed([part for part in target.split("/") if part])
+    return found
 
 
 def is_within(path: str, folder: str) -> bool:

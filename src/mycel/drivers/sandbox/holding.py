@@ -68,7 +68,7 @@ class Confine(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """Once, before the first process: how this worker holds its tasks."""
 
     wrap: tuple[str, ...] = ()
-    """bubblewrap and what every task sees of the machine; empty is no sandbox."""
+    """What makes the sandbox, and what every task sees of the machine; empty is no sandbox."""
     offline: tuple[str, ...] = ()
     """What is added for a task without the network…"""
     online: tuple[str, ...] = ()
@@ -84,6 +84,21 @@ class Confine(msgspec.Struct, frozen=True, array_like=True, tag=20):
     launcher: bytes = b""
     """The program that takes the steps between the helper and a task; empty, nothing is held."""
     rules: Rules | None = None
+    online_filter: bytes = b""
+    """For a task with the network, where that needs another filter."""
+    own: bool = False
+    """The launcher makes the sandbox: there is no bubblewrap, and `wrap` has its words alone."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Landlock and seccomp hold tasks, and nothing else does: they share the machine's
+        processes, network and sockets, which the filter refuses."""
+        return not self.wrap and self.rules is not None
+
+    @property
+    def parts_network(self) -> bool:
+        """Whether tasks without the network have a network namespace of their own."""
+        return bool(self.wrap) and bool(self.offline)
 
     @property
     def keeps_files(self) -> bool:

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH116
+# ruff: noqa: PTH114, PTH115, PTH116, PTH118, PTH120
 # pathlib costs more than the calls it wraps, here once per task
 """The spawn helper's side: a run's hold becomes words before its command.
 
@@ -6,7 +6,9 @@
        ┌────────────────────────────────────────────────────────┘
        └▶ launcher ─ gives up root, Landlock, seccomp ─▶ command
 
-Each stage is there only where it is needed; without bubblewrap one launcher does it all. The
+Each stage is there only where it is needed; without bubblewrap one launcher does it all: it makes
+the same sandbox from the same words, or, where the kernel refuses that, stays as the keeper of a
+task that Landlock and seccomp hold. The
 launcher (`native/python/launch`) does as it is told by its words, and is found open under a
 number, so that it need not be seen by tasks. None of the stages sees what a task says of the
 dynamic loader or the C library: where a task's folder is ready before it starts, a library in it
@@ -26,13 +28,18 @@ from typing import Final
 
 import msgspec
 
-from .bubblewrap import device_words, folder_words, is_within, path_words
+from .bubblewrap import LINKS_MAX, device_words, folder_words, is_within, path_words, with_room
 from .groups import Group, Groups
 from .holding import Confine, Hold, Limits, give
 from .landlock import rule_words
 
+CHANNEL_DESCRIPTOR: Final = 7
+"""Where a task reports that may connect to nothing."""
 LAUNCHER_DESCRIPTOR: Final = 8
 FILTER_DESCRIPTOR: Final = 9
+ROOMY_MAX: Final = 64
+SYSTEM_PATH: Final = ("/usr/local/bin", "/usr/bin", "/bin")
+SOCKET_VARIABLE: Final = "MYCEL_SOCKET"
 _MEMORY_FILE_RUNS: Final = 0x10
 """MFD_EXEC, which kernels before 6.3 do not know, and give to all."""
 _LOADERS: Final = ("LD_", "GLIBC_", "MALLOC_")
@@ -78,6 +85,8 @@ class Launch(msgspec.Struct, frozen=True):
     group: Group | None = None
     confined: bool = False
     """Whether it has processes of its own, which end together."""
+    kept: bool = False
+    """…because a keeper ends them, when it is asked to or its task has ended."""
     limits: Limits = Limits()
     cores: tuple[int, ...] = ()
 
@@ -88,15 +97,25 @@ class Launching:
         self._groups = None if confine.groups is None else Groups(confine.groups)
         files = Descriptors(LAUNCHER_DESCRIPTOR, FILTER_DESCRIPTOR if confine.filter else -1)
         self._files = files
+        self._roomy: dict[int, Confine] = {}
+        self._path = os.environ.get("PATH", "")
+        # The worker's own may name only places that tasks do not see.
+        missing = [one for one in SYSTEM_PATH if one not in self._path.split(os.pathsep)]
+        self._path_inside = os.pathsep.join([self._path, *missing])
         self._opens: list[tuple[int, str]] = []
         # Opened anew by each: a copy of the descriptor would share its position.
         self._launcher = ""
         if confine.launcher:
             self._launcher = f"/proc/self/fd/{memory_file('mycel-launch', confine.launcher)}"
             self._opens.append((files.launcher, self._launcher))
+        self._online = self._opens
         if confine.filter:
             path = f"/proc/self/fd/{memory_file('mycel-filter', confine.filter)}"
-            self._opens.append((files.filter, path))
+            other = path
+            if confine.online_filter:
+                other = f"/proc/self/fd/{memory_file('mycel-filter', confine.online_filter)}"
+            self._online = [*self._opens, (files.filter, other)]
+            self._opens = [*self._opens, (files.filter, path)]
 
     @property
     def confines(self) -> bool:
@@ -114,6 +133,22 @@ class Launching:
         real = os.path.realpath(path)  # costs less than what wraps it
         there = (*confine.visible, *hold.readable, *hold.writable, folder)
         return any(is_within(real, one) for one in there)
+
+    def inside(self, path: str, hold: Hold, folder: str) -> str:
+        """The path by which a task finds a program: a link to it, from where tasks see nothing, is
+        followed as far as needed, and no further, since some programs go by their name."""
+        confine = self._confine
+        if not confine.keeps_files or not path.startswith("/"):
+            return path
+        there = (*confine.visible, *hold.readable, *hold.writable, folder)
+        one = path
+        for _ in range(LINKS_MAX):
+            if any(is_within(one, place) for place in there):
+                return one
+            if not os.path.islink(one):
+                break
+            one = os.path.normpath(os.path.join(os.path.dirname(one), os.readlink(one)))
+        return os.path.realpath(path)
 
     def check(self, path: str, hold: Hold, folder: str) -> None:
         """Raises the error of a command that cannot be started, which inside the sandbox nobody
@@ -140,17 +175,54 @@ class Launching:
         opens: tuple[tuple[int, str], ...] = ()
         if confine.keeps_files:
             environment["HOME"] = folder
+            if environment.get("PATH") == self._path:
+                environment["PATH"] = self._path_inside
             if confine.wrap:
                 environment.pop("TMPDIR", None)
             else:
                 environment["TMPDIR"] = folder  # the machine's own is not for tasks
+                if hold.socket:
+                    environment[SOCKET_VARIABLE] = f"fd:{CHANNEL_DESCRIPTOR}"
             environment, loaders = _parted(environment)
-            words = hold_words(confine, hold, folder, self._launcher, joining, loaders, self._files)
-            opens = tuple(self._opens)
+            if limits.memory and group is None:
+                confine = self._with_room(limits.memory)
+            files, parent = self._files, os.getpid()
+            words = hold_words(
+                confine,
+                hold,
+                folder,
+                self._launcher,
+                joining,
+                loaders,
+                files,
+                parent,
+                tuple(_allowed(_process_limits(limits, grouped=group is not None))),
+            )
+            opens = tuple(self._online if hold.network else self._opens)
         elif joining:
             words = [self._launcher, *joining, "--"]
-        is_wrapped = bool(confine.wrap)
-        return Launch(tuple(words), environment, opens, group, is_wrapped, limits, hold.cores)
+        return Launch(
+            words=tuple(words),
+            environment=environment,
+            opens=opens,
+            group=group,
+            confined=confine.keeps_files,
+            kept=confine.is_kept,
+            limits=limits,
+            cores=hold.cores,
+        )
+
+    def _with_room(self, limit: int) -> Confine:
+        """What is put into memory counts as memory. Without control groups nobody counts it, so
+        there is no more room for it than memory is allowed."""
+        made = self._roomy.get(limit)
+        if made is None:
+            made = self._roomy[limit] = msgspec.structs.replace(
+                self._confine, wrap=with_room(self._confine.wrap, limit)
+            )
+            while len(self._roomy) > ROOMY_MAX:
+                del self._roomy[next(iter(self._roomy))]
+        return made
 
     def leave(self, name: str) -> None:
         """Nothing more will run under this name."""
@@ -177,9 +249,13 @@ def hold_words(
     joining: tuple[str, ...],
     loaders: dict[str, str],
     files: Descriptors,
+    parent: int = 0,
+    limits: tuple[tuple[int, int], ...] = (),
 ) -> list[str]:
-    """All stages before a command that is kept from files."""
-    last: list[str] = list(confine.drop)
+    """All stages before a command that is kept from files. `parent`: the process that will start
+    it, if that is known; the command ends with it. `limits`: of its processes, by kind."""
+    last = [word for kind, limit in limits for word in ("limit", str(kind), str(limit))]
+    last += confine.drop
     if confine.rules is not None:
         last += rule_words(confine.rules, hold, folder)
     if files.filter >= 0:
@@ -188,8 +264,13 @@ def hold_words(
         last += ["set", f"{name}={value}"]
     last += ["close", str(files.launcher), "--"]
     if not confine.wrap:
-        return [launcher, *joining, *last]
-    words = [launcher, *joining, "--"] if joining else []
+        # The channel before the rules: behind them nothing can connect.
+        channel = ["channel", str(CHANNEL_DESCRIPTOR), hold.socket] if hold.socket else []
+        return [launcher, *joining, "keep", str(parent), *channel, *last]
+    if confine.own:
+        words = [launcher, *joining, *(("parent", str(parent)) if parent else ()), "walls"]
+    else:
+        words = [launcher, *joining, "--"] if joining else []
     words += confine.wrap
     words += confine.online if hold.network else confine.offline
     words += device_words(hold.devices)
@@ -197,6 +278,8 @@ def hold_words(
     if hold.socket:
         words += path_words((hold.socket,), ())
     words += folder_words(folder)
+    if confine.own:
+        return [*words, "--", *last]
     return [*words, "--", f"/proc/self/fd/{files.launcher}", *last]
 
 
@@ -237,7 +320,7 @@ def _steers(name: str, value: str) -> bool:
 
 def is_bounded(launch: Launch) -> bool:
     """Most are not, and then need neither of the two below."""
-    return bool(launch.cores) or next(_process_limits(launch), None) is not None
+    return bool(launch.cores) or next(_limits_of(launch), None) is not None
 
 
 @contextlib.contextmanager
@@ -250,10 +333,8 @@ def bounded(launch: Launch) -> Iterator[None]:
         if before is not None:
             with contextlib.suppress(OSError):  # cores that were taken from us meanwhile
                 os.sched_setaffinity(0, launch.cores)
-        for kind, limit in _process_limits(launch):
+        for kind, limit in _allowed(_limits_of(launch)):
             soft, hard = resource.getrlimit(kind)
-            if hard != resource.RLIM_INFINITY:
-                limit = min(limit, hard)
             resource.setrlimit(kind, (limit, hard))
             kept.append((kind, (soft, hard)))
         yield
@@ -265,18 +346,29 @@ def bounded(launch: Launch) -> Iterator[None]:
 
 
 def harden(process_id: int, launch: Launch) -> None:
-    """Nor can it raise its limits again."""
-    for kind, limit in _process_limits(launch):
+    """Nor can it raise its limits again. The launcher does the same: it may have started others
+    by now."""
+    for kind, limit in _limits_of(launch):
         with contextlib.suppress(OSError, ValueError):  # it has ended already
             resource.prlimit(process_id, kind, (limit, limit))
 
 
-def _process_limits(launch: Launch) -> Iterator[tuple[int, int]]:
+def _allowed(limits: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """None of them beyond what we have ourselves."""
+    for kind, limit in limits:
+        hard = resource.getrlimit(kind)[1]
+        yield kind, limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+
+
+def _limits_of(launch: Launch) -> Iterator[tuple[int, int]]:
+    return _process_limits(launch.limits, grouped=launch.group is not None)
+
+
+def _process_limits(limits: Limits, *, grouped: bool) -> Iterator[tuple[int, int]]:
     """Those that control groups do not know, or where there are none."""
-    limits = launch.limits
     if limits.file_size:
         yield resource.RLIMIT_FSIZE, limits.file_size
-    if launch.group is None:
+    if not grouped:
         if limits.memory:
             yield resource.RLIMIT_AS, limits.memory
         if limits.processes and os.geteuid():
