@@ -7,11 +7,16 @@ worker holds tasks. The scene is what there is to be harmed: keys, folders, sock
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import itertools
 import json
 import os
+import pty
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,42 +54,68 @@ class Scene:
     datagram: socket.socket
     abstract: socket.socket
     local: socket.socket
+    letters: socket.socket
+    """Takes datagrams at a path."""
+    lane: socket.socket
+    """Where the tasks of another lane report."""
+    terminal: tuple[int, int]
+    memory: int
+    """A segment of shared memory by its number, with the secret in it."""
+    shared: Path
+    """The same by a name."""
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def outside(self) -> Path:
-        return self.folder / "outside"
+        return Path(self.facts["outside"])
 
     def was_called(self) -> bool:
         """Whether anybody has connected to one of the sockets, or sent it something."""
-        for listening in (self.stream, self.abstract, self.local):
+        for listening in (self.stream, self.abstract, self.local, self.lane):
             try:
                 listening.accept()[0].close()
             except BlockingIOError:
                 continue
             return True
-        try:
-            return bool(self.datagram.recv(16))
-        except BlockingIOError:
-            return False
+        for letters in (self.datagram, self.letters):
+            with contextlib.suppress(BlockingIOError):
+                return bool(letters.recv(16))
+        return False
 
     def close(self) -> None:
         self.victim.kill()
         self.victim.wait()
-        for one in (self.stream, self.datagram, self.abstract, self.local):
+        sockets = (self.stream, self.datagram, self.abstract, self.local, self.letters, self.lane)
+        for one in sockets:
             one.close()
+        for descriptor in self.terminal:
+            os.close(descriptor)
+        _libc.shmctl(self.memory, 0, None)
+        self.shared.unlink(missing_ok=True)
+        path = Path(self.facts["lane"])
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # moved away
+            path.parent.rmdir()
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.shmat.restype = ctypes.c_void_p
+_scenes = itertools.count()
 
 
 def set_scene(folder: Path) -> Scene:
-    home, outside, other = folder / "home", folder / "outside", folder / "root/process/other"
-    for path in (home / "worker-1", outside, other):
+    home, outside = folder / "home", folder / f"outside-{next(_scenes)}"
+    other = folder / "root/process/other"
+    for path in (home / "worker-1", home / "scheduler", outside, other):
         path.mkdir(parents=True, exist_ok=True)
     for path in (
         home / "token",
         home / "owner.key",
         home / "worker-1/identity.key",
+        home / "scheduler/journal.db",
         other / "file",
     ):
+        path.unlink(missing_ok=True)
         path.write_text(SECRET)
         path.chmod(0o600)
     outside.chmod(0o777)
@@ -98,15 +129,51 @@ def set_scene(folder: Path) -> Scene:
     (outside / "socket").chmod(0o777)
     for one in (stream, abstract, local):
         one.listen()
-    for one in (stream, datagram, abstract, local):
+    letters, lane = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), socket.socket(socket.AF_UNIX)
+    letters.bind(str(outside / "letters"))
+    (outside / "letters").chmod(0o777)
+    # As the worker has them: in a folder whose names nobody may read.
+    seats = Path(tempfile.mkdtemp(prefix="mycel-sockets-attack-"))
+    seats.chmod(0o711)
+    lane.bind(str(seats / "lane-2"))
+    (seats / "lane-2").chmod(0o666)
+    lane.listen()
+    for one in (stream, datagram, abstract, local, letters, lane):
         one.setblocking(False)
+    memory = _libc.shmget(0, 4096, 0o1600)
+    place = _libc.shmat(memory, None, 0)
+    ctypes.memmove(place, SECRET.encode(), len(SECRET))
+    _libc.shmdt(ctypes.c_void_p(place))
+    shared = Path(f"/dev/shm/mycel-scene-{os.getpid()}-{stream.getsockname()[1]}")
+    shared.write_text(SECRET)
+    shared.chmod(0o600)
+    terminal = pty.openpty()
     victim = subprocess.Popen(["sleep", "1000"], env={"SECRET": SECRET})
-    scene = Scene(folder, victim, stream, datagram, abstract, local)
+    scene = Scene(
+        folder,
+        victim,
+        stream,
+        datagram,
+        abstract,
+        local,
+        letters,
+        lane,
+        terminal,
+        memory,
+        shared,
+    )
     scene.facts = {
         "secret": SECRET,
         "token": str(home / "token"),
         "owner_key": str(home / "owner.key"),
         "identity_key": str(home / "worker-1/identity.key"),
+        "journal": str(home / "scheduler/journal.db"),
+        "home": str(home),
+        "lane": str(seats / "lane-2"),
+        "terminal": os.ttyname(terminal[1]),
+        "memory": memory,
+        "shared": str(shared),
+        "host": os.uname().nodename,
         "other": str(other),
         "outside": str(outside),
         "port": stream.getsockname()[1],
