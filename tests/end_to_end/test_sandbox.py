@@ -6,16 +6,19 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.attacks.somebody import refuse
+
 from .conftest import SwarmMaker
 from .swarm import Swarm, eventually, is_alive, processes_of
 
 needs_bubblewrap = pytest.mark.skipif(
-    shutil.which("bwrap") is None, reason="bubblewrap is not installed: scripts/install-test-tools"
+    shutil.which("bwrap") is None, reason="bubblewrap is not installed: make test-tools"
 )
 SETTINGS = '[worker]\nsandbox = "required"\ncpu_cores = 4\n'
 SECRET_KEY = "sk-thisisthekeyofamodelserver"
@@ -128,25 +131,20 @@ def test_what_a_crash_left_is_ended_at_the_next_start(make_swarm: SwarmMaker) ->
     _kill_worker_and_helper(swarm, ("sleep 1000.5", "sleep 1000.25"))
 
 
-def test_required_and_absent_is_no_start(make_swarm: SwarmMaker, tmp_path: Path) -> None:
+def test_required_and_absent_is_no_start(make_swarm: SwarmMaker) -> None:
     swarm = make_swarm('[worker]\nsandbox = "required"\n')
     swarm.environment.pop("MYCEL_WORKER__SANDBOX")
-    swarm.environment["PATH"] = str(tmp_path)
-    done = swarm.mycel("up", "--detach", "--port", "0", "--workers", "1")
-    assert done.code == 1
-    assert "bubblewrap is not installed" in done.err, done
-    assert "apt-get install bubblewrap" in done.err
-
-
-def test_auto_and_absent_is_a_line_in_the_log(make_swarm: SwarmMaker, tmp_path: Path) -> None:
-    swarm = make_swarm()
-    swarm.environment["MYCEL_WORKER__SANDBOX"] = "auto"
-    swarm.environment["PATH"] = str(tmp_path)
-    swarm.up(workers=1)
-    has = swarm.worker("worker-1").capabilities
-    assert (has["sandbox"], has["network"]) == (None, True)
-    assert "bubblewrap is not installed" in (swarm.home / "worker-1" / "log.jsonl").read_text()
-    assert swarm.client.submit(command=["/bin/true"], wait=30).state == "succeeded"
+    done = subprocess.run(
+        swarm.command("up", "--detach", "--port", "0", "--workers", "1"),
+        env=swarm.environment,
+        preexec_fn=refuse,
+        capture_output=True,
+        timeout=60,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the kernel refuses new namespaces" in done.stderr, done
 
 
 def test_no_secret_is_in_a_log_a_metric_or_a_process_list(make_swarm: SwarmMaker) -> None:

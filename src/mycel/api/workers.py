@@ -38,6 +38,10 @@ class CapabilitiesAnswer(msgspec.Struct, frozen=True):
     custom: dict[str, float]
     sandbox: str | None = None
     """What its processes and functions run in."""
+    walls: tuple[str, ...] = ()
+    """All that holds them."""
+    advice: str = ""
+    """What its owner can do for better walls; empty if there is nothing better."""
     network: bool = True
     """Whether tasks that ask for the network get it."""
     limits: tuple[str, ...] = ()
@@ -142,6 +146,8 @@ def worker(view: WorkerView) -> WorkerAnswer:
             software=dict(has.software),
             custom=dict(has.custom),
             sandbox=has.sandbox or None,
+            walls=has.walls,
+            advice=has.advice,
             network=has.network,
             limits=has.limits,
         ),

@@ -127,7 +127,24 @@ def workers(given: list[str]) -> int:
         ),
         [_worker_row(worker) for worker in found],
     )
+    if found:
+        print()
+        print_table(("WORKERS", "TASKS ARE HELD BY"), _walls_rows(found))
     return 0
+
+
+def _walls_rows(workers: list[Worker]) -> list[tuple[str, str]]:
+    """What holds their tasks, or in full why they take none, each said once."""
+    names: dict[str, list[str]] = {}
+    for worker in workers:
+        has = worker.capabilities
+        walls = ", ".join(has.get("walls", ())) or "nothing"
+        advice = has.get("advice", "")
+        said = walls + (f"; for more, {advice}" if advice else "")
+        if not worker.accepting and worker.closed_for:
+            said += f" (closed: {worker.closed_for})"
+        names.setdefault(said, []).append(worker.name)
+    return [(", ".join(sorted(of)), said) for said, of in names.items()]
 
 
 def models(given: list[str]) -> int:

@@ -36,9 +36,20 @@ class Running(msgspec.Struct, frozen=True, omit_defaults=True):
     pids: dict[str, int]
     metrics: dict[str, str] = {}
     """Where roles other than the scheduler show theirs, if they do."""
+    walls: dict[str, str] = {}
+    """What holds the tasks of each worker."""
 
     def client(self) -> Client:
         return Client.from_home(self.home, self.token)
+
+    def walls_lines(self) -> list[str]:
+        """For people: one, if all workers have the same."""
+        by_walls: dict[str, list[str]] = {}
+        for name, walls in self.walls.items():
+            by_walls.setdefault(walls, []).append(name)
+        if len(by_walls) == 1:
+            return list(by_walls)
+        return [f"{', '.join(names)}: {walls}" for walls, names in by_walls.items()]
 
 
 def up(
@@ -67,7 +78,10 @@ def up(
         if not place.token_path.exists():  # its owner wants another, and has the key
             found(place, plan.swarm_name(plan.user_settings(place)))
         token = load_api_token(place.token_path)
-        return Running(_api_of(place), token, str(place.path), pids, _metrics(place, pids)), missing
+        states = _states(place, pids)
+        metrics = {name: state.metrics for name, state in states.items() if state.metrics}
+        walls = {name: state.walls for name, state in states.items() if state.walls}
+        return Running(_api_of(place), token, str(place.path), pids, metrics, walls), missing
 
 
 def down(home: Path | str | None = None, drain: bool = False) -> list[Stopped]:
@@ -144,9 +158,9 @@ def _api_of(home: Home) -> str:
     return state.api
 
 
-def _metrics(home: Home, names: Iterable[str]) -> dict[str, str]:
+def _states(home: Home, names: Iterable[str]) -> dict[str, Ready]:
     states = {name: read_state(home.role(name).state_path, Ready) for name in names}
-    return {name: state.metrics for name, state in states.items() if state and state.metrics}
+    return {name: state for name, state in states.items() if state is not None}
 
 
 def _check_same_port(home: Home, port: int | None) -> None:

@@ -45,6 +45,7 @@ class Ready(msgspec.Struct):
     metrics: str = ""
     reloads: int = 0
     reloaded: Changes | None = None
+    walls: str = ""
 
 
 class Stopped(msgspec.Struct, frozen=True):

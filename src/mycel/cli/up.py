@@ -53,6 +53,8 @@ def _start(home: str | None, workers: int | None, port: int | None, as_json: boo
         print(f"api    {running.api}")
         print(f"home   {running.home}")
         print("roles  " + ", ".join(f"{name} {pid}" for name, pid in running.pids.items()))
+        for line in running.walls_lines():
+            print(f"walls  {line}")
         for name, address in running.metrics.items():
             print(f"metrics of {name}  {address}")
         if not started:

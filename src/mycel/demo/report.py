@@ -30,6 +30,8 @@ class Story(msgspec.Struct, frozen=True):
     up_seconds: float
     job_seconds: float
     slots: int
+    walls: list[str] = []
+    """What holds the tasks of its workers."""
 
     def name(self, peer: str | None) -> str:
         return self.names.get(peer or "", peer or "")
@@ -69,6 +71,16 @@ def best(story: Story) -> list[tuple[float, Result]]:
     return sorted(scored, key=lambda one: (-one[0], one[1].index))
 
 
+def failures(story: Story) -> list[tuple[str, int]]:
+    """Why tasks did not succeed, the most frequent reason first."""
+    reasons = Counter(
+        (result.error or "no reason was given").strip()
+        for result in story.results.values()
+        if result.state != "succeeded"
+    )
+    return reasons.most_common()
+
+
 def summary(story: Story) -> dict[str, Any]:
     spent = times(story)
     return {
@@ -77,6 +89,8 @@ def summary(story: Story) -> dict[str, Any]:
         "tasks": len(story.tasks),
         "killed": None if story.loss is None else story.loss.worker,
         "rerun": [] if story.loss is None else story.loss.tasks,
+        "failures": [{"error": error, "tasks": count} for error, count in failures(story)],
+        "walls": story.walls,
         "per_worker": _per_worker(story),
         "best": [
             {**story.grid[result.index], "accuracy": score} for score, result in best(story)[:SHOWN]
@@ -95,11 +109,24 @@ def _per_worker(story: Story) -> dict[str, int]:
 
 
 def show(story: Story) -> None:
-    print(f"\nThe best {SHOWN} of {len(story.tasks)}:")
-    print_table(
-        ("ACCURACY", "TRAINING", "RATE", "UNITS", "MOMENTUM", "SEED", "WORKER", "TRY"),
-        [_row(story, score, result) for score, result in best(story)[:SHOWN]],
-    )
+    failed = failures(story)
+    if failed:
+        total = sum(count for _, count in failed)
+        print(f"\n{total} of {len(story.tasks)} tasks did not succeed:")
+        print_table(
+            ("TASKS", "WHY"),
+            [(str(count), last_line(error)) for error, count in failed[:SHOWN]],
+        )
+        for line in story.walls:
+            print(f"Tasks are held by {line}")
+        print("To see more: 'mycel up', 'mycel submit' with a job of yours, 'mycel logs TASK'.")
+    scored = best(story)[:SHOWN]
+    if scored:
+        print(f"\nThe best {len(scored)} of {len(story.tasks)}:")
+        print_table(
+            ("ACCURACY", "TRAINING", "RATE", "UNITS", "MOMENTUM", "SEED", "WORKER", "TRY"),
+            [_row(story, score, result) for score, result in scored],
+        )
     spent = times(story)
     print("\nWhere the time went:")
     print_table(
@@ -121,6 +148,11 @@ def show(story: Story) -> None:
             for name, count in _per_worker(story).items()
         ],
     )
+
+
+def last_line(error: str) -> str:
+    """Of a traceback, what it is about."""
+    return error.rpartition("\n")[2]
 
 
 def _share(seconds: float, story: Story) -> str:

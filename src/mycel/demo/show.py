@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from mycel.cli import local_swarm
+from mycel.cli.errors import CommandError
 from mycel.cli.local_swarm import Running
 from mycel.cli.output import print_json
 from mycel.client import Client, Job, Result
@@ -47,6 +48,9 @@ def _tell(home: Path, shown: Progress) -> Story:
     up_seconds = time.monotonic() - began
     roles = ", ".join(f"{name} ({pid})" for name, pid in running.pids.items())
     shown.say(f"Started in {up_seconds:.1f} s, each a process of its own: {roles}")
+    walls = running.walls_lines()
+    for line in walls:
+        shown.say(f"Tasks are held by {line}")
     with running.client() as client:
         grid = sweep.grid()
         names = _names(client)
@@ -67,16 +71,20 @@ def _tell(home: Path, shown: Progress) -> Story:
             up_seconds=up_seconds,
             job_seconds=job_seconds,
             slots=WORKERS,
+            walls=walls,
         )
 
 
 def _names(client: Client) -> dict[str, str]:
-    """Of the workers, once they are all there."""
+    """Of the workers, once they are all there. Raises `CommandError` if none of them takes
+    tasks."""
     ends_at = time.monotonic() + 10
     while True:
-        names = {worker.peer_id: worker.name for worker in client.workers()}
-        if len(names) >= WORKERS or time.monotonic() > ends_at:
-            return names
+        workers = client.workers()
+        if len(workers) >= WORKERS or time.monotonic() > ends_at:
+            if workers and not any(worker.accepting for worker in workers):
+                raise CommandError(f"no worker takes tasks: {workers[0].closed_for}")
+            return {worker.peer_id: worker.name for worker in workers}
         time.sleep(0.05)
 
 

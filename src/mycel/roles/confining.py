@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from mycel.drivers.helper import HelperEnd
 
 TASKS: Final = "tasks"
+CAUSE: Final = "walls"
+"""Why a worker takes no tasks that nothing would hold."""
 PROCESSES_MAX: Final = 4096
 
 
@@ -40,17 +43,23 @@ def stand_by(program: Program, offered: Capabilities, end: HelperEnd) -> Standin
     program.note(
         "tasks_held",
         sandbox=standing.sandbox or "none",
-        walls=", ".join(standing.walls) or "none",
+        walls=standing.line,
         network=standing.network,
         limits=", ".join(standing.limits),
         remarks=standing.remarks,
     )
+    print(f"mycel: tasks are held by {standing.line}", file=sys.stderr, flush=True)
     return standing
 
 
 def with_standing(offered: Capabilities, standing: Standing) -> Capabilities:
     return msgspec.structs.replace(
-        offered, sandbox=standing.sandbox, network=standing.network, limits=standing.limits
+        offered,
+        sandbox=standing.sandbox,
+        walls=standing.walls,
+        advice=standing.advice,
+        network=standing.network,
+        limits=standing.limits,
     )
 
 

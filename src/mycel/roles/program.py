@@ -85,6 +85,8 @@ class RunningState(msgspec.Struct, frozen=True):
     reloads: int = 0
     reloaded: Changes | None = None
     """What came of the last of them."""
+    walls: str = ""
+    """What holds the tasks of a worker, for people."""
 
 
 class RoleFault(Exception):
@@ -295,13 +297,21 @@ class Program:
         *,
         metrics: str = "",
         certificate: str = "",
+        walls: str = "",
     ) -> None:
         """Tells whoever waits that this role serves. How it came to it is in the log by then."""
         self.log.flush()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._for_all, Program._reload)
         state = RunningState(
-            self.options.name, os.getpid(), peer, addresses, api, metrics, certificate
+            self.options.name,
+            os.getpid(),
+            peer,
+            addresses,
+            api,
+            metrics,
+            certificate,
+            walls=walls,
         )
         self._state = state
         write_state(self.folder.state_path, state)

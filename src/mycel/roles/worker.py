@@ -39,6 +39,7 @@ async def serve(
     program: Program, end: HelperEnd, introduce: Callable[[WorkerNode], None] | None = None
 ) -> None:
     """`introduce` tells the node, once it has joined, of peers that are known beforehand."""
+    from mycel.core.events import Shut
     from mycel.drivers import offered_drivers
     from mycel.drivers.helper_client import Helper
     from mycel.node.clock import LoopClock
@@ -46,7 +47,7 @@ async def serve(
 
     from .attending import Attending
     from .capabilities import capabilities_of, container_settings
-    from .confining import holding_of, stand_by, with_standing
+    from .confining import CAUSE, holding_of, stand_by, with_standing
     from .exporting import exported
     from .filing import caching_of
     from .offering import Offering
@@ -70,7 +71,7 @@ async def serve(
     node.blobs = caching.channels
     helper.post(standing.confine)
     context = msgspec.structs.replace(
-        _context(program, helper, node, containers, caching),
+        _context(program, helper, node, containers, caching, standing.confine.user),
         holding=holding_of(worker, capabilities, standing),
     )
     drivers = _drivers(names, context)
@@ -79,6 +80,8 @@ async def serve(
     attending = Attending(LoopClock(loop), node.runtime.post, worker.accept.hours)
     swarm = await program.start_swarm(node)
     try:
+        if standing.closed:
+            node.runtime.post(Shut(CAUSE, standing.closed))
         node.start(swarm, drivers)
         attending.start()
         lending.start()
@@ -87,7 +90,7 @@ async def serve(
             introduce(node)
         address = worker.metrics_address
         async with exported(program, "worker.metrics_address", address, swarm.figures) as metrics:
-            program.ready(swarm.peer, swarm.addresses, metrics=metrics)
+            program.ready(swarm.peer, swarm.addresses, metrics=metrics, walls=standing.line)
             await program.until_ended()
             await node.wind_down(worker.drain_seconds, program.hurried)
     finally:
@@ -174,6 +177,7 @@ def _context(
     node: WorkerNode,
     containers: ContainerSettings | None,
     caching: Caching,
+    tasks_user: int,
 ) -> DriverContext:
     from mycel.drivers import DriverContext
     from mycel.drivers.desk import Desk
@@ -189,7 +193,7 @@ def _context(
         environment_settings=environment_settings(program.configuration.worker.environments),
         containers=containers,
         files=files_of(program, caching),
-        desk=Desk(node.reporting),
+        desk=Desk(node.reporting, tasks_user),
     )
 
 
