@@ -16,7 +16,7 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint test-native test-python soak bench peers locks clean tools
+.PHONY: help setup demo test lint test-native test-python test-tools soak bench peers locks clean tools
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test-native: tools ## Tests of the Rust node
 
 test-python: setup ## Tests of the Python side
 	$(PYTHON) -m pytest -n auto
+
+test-tools: ## Install what some tests need and are skipped without (Debian; as root)
+	scripts/install-test-tools
 
 soak: setup ## Kills, many seeds of the simulated swarm with faults, every attack on a node
 	$(PYTHON) tests/soak/run.py
