@@ -12,7 +12,7 @@ import msgspec
 
 from mycel.core.model_names import objection
 
-from .values import AlgorithmName, BindAddress, ByteSize, DriverName, Hours, Multiaddr
+from .values import AlgorithmName, BindAddress, BuildAddress, ByteSize, DriverName, Hours, Multiaddr
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
@@ -133,11 +133,20 @@ class Environments(_Section, frozen=True):
     """Packages that tasks ask for, installed by uv."""
 
     max_size: ByteSize = ByteSize(20_000_000_000)
-    """The least recently used ones go when all together are bigger."""
+    """Of all environments and the caches that they are built from, on disk. The least recently
+    used ones go when all together are bigger."""
+    max_environment_size: ByteSize = ByteSize(0)
+    """Of one build on disk, what it adds to its user's cache included; 0 is as much as
+    `max_size`."""
+    max_download: ByteSize = ByteSize(10_000_000_000)
+    """What one build may move over the network."""
     build_seconds: Duration = 1800.0
     """A build may take so long."""
     allow_builds: bool = False
-    """Install what has no wheel: to build it runs its code outside of any sandbox."""
+    """Install what has no wheel: to build it runs its code, in the sandbox that tasks have."""
+    allow_addresses: tuple[BuildAddress, ...] = ()
+    """What builds may connect to beside public addresses: networks, addresses or hosts, each with
+    `:port` or without, such as "10.0.0.0/8" or "index.example.org:8443"."""
 
 
 class Containers(_Section, frozen=True):

@@ -54,6 +54,12 @@ class Hours(str):
     __slots__ = ()
 
 
+class BuildAddress(str):
+    """Such as "10.0.0.0/8", "10.1.2.3:3141" or "index.example.org"."""
+
+    __slots__ = ()
+
+
 def read_special(kind: type[Any], value: object) -> Any:
     """For msgspec: values that are more than their TOML type."""
     if kind is ByteSize:
@@ -71,6 +77,8 @@ def read_special(kind: type[Any], value: object) -> Any:
         return _algorithm(value)
     if kind is DriverName:
         return _driver(value)
+    if kind is BuildAddress:
+        return _build_address(value)
     raise NotImplementedError(f"no way to read {kind}")
 
 
@@ -86,6 +94,13 @@ def _driver(text: str) -> DriverName:
                 f"got {text!r}"
             )
     return DriverName(text)
+
+
+def _build_address(text: str) -> BuildAddress:
+    from mycel.drivers.public_addresses import parse_allowance
+
+    parse_allowance(text)
+    return BuildAddress(text)
 
 
 def _algorithm(text: str) -> AlgorithmName:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from .container import ContainerSettings
     from .desk import Desk
-    from .environments import Environments, EnvironmentSettings
+    from .environment_build import EnvironmentSettings
+    from .environments import Environments
     from .filing import Files
     from .helper_client import Helper
     from .interface import Driver, DriverListener
@@ -174,13 +175,15 @@ def offered_drivers(
 
 def create_drivers(names: Iterable[str], context: DriverContext) -> list[Driver]:
     """All that a worker has. Raises `DriverFault`."""
-    from .environments import Environments, EnvironmentSettings
+    from .environment_build import EnvironmentSettings
+    from .environments import Environments
     from .errands import Errands
 
     environments = Environments(
         context.root / "environments",
         Errands(context),
         context.environment_settings or EnvironmentSettings(),
+        holding=context.holding,
     )
     context = msgspec.structs.replace(context, environments=environments)
     return [_with_files(name, context) for name in names]

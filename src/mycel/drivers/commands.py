@@ -94,6 +94,9 @@ class CommandDriver:
         """Its end as the listener is to see it; nothing, if `tell` will be called later."""
         return finished
 
+    def hold_of(self, lane: LaneId, run: Run) -> Hold | None:
+        return self._holding.of(lane, run) if self.is_held else None
+
     def dropped(self, attempts: Iterable[AttemptId]) -> None:
         """These were given to this driver, and will not run."""
 
@@ -183,8 +186,7 @@ class CommandDriver:
             self._refuse([refused])
             return None
         prepared = ProcessRun(run.attempt, run.number, run.task_id, command, run.folder)
-        hold = self._holding.of(lane, run) if self.is_held else None
-        return work, run.job_id, hold, prepared
+        return work, run.job_id, self.hold_of(lane, run), prepared
 
     def _refuse(self, finished: list[Finished]) -> None:
         self.dropped(one.attempt for one in finished)

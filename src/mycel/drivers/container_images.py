@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from mycel.core.images import is_image_name
-from mycel.core.work import Run, Work
+from mycel.core.work import Run
 
 from .container_engine import Engine
 from .errands import Errands
@@ -41,8 +41,8 @@ class Images:
         self._seen_at: dict[str, float] = {}
         self._clearing = asyncio.get_running_loop().create_task(self._clear(any_left))
 
-    def need_of(self, work: Work) -> str:
-        return work.image or "?"
+    def need_of(self, run: Run) -> str:
+        return run.work.image or "?"
 
     def applied(self, run: Run) -> Run | None:
         seen_at = self._seen_at.get(run.work.image)
@@ -54,8 +54,8 @@ class Images:
         """It has turned out to be gone."""
         self._seen_at.pop(image, None)
 
-    async def obtain(self, work: Work) -> None:
-        image = work.image
+    async def obtain(self, run: Run) -> None:
+        image = run.work.image
         if not is_image_name(image):
             raise NotToBeHad(f"{image!r} is no name of an image")
         await asyncio.shield(self._clearing)

@@ -89,6 +89,10 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     seconds_max: float | None = None
     owner: int = -1
     """Whom working folders are given to; -1 is nobody else."""
+    keeps_files: bool = False
+    """Whether anything keeps runs from the machine's files, …"""
+    own_network: bool = False
+    """… and whether a run without the network has one of its own, which leads nowhere."""
 
     def of(self, lane: LaneId, run: Run) -> Hold:
         bounds = run.work.bounds

@@ -1,24 +1,26 @@
-"""Environments of tasks: built once by uv, and kept as long as there is room.
+"""Environments of tasks: built once for each user by uv, and kept as long as there is room.
 
-    <root>/<key>/                  a virtual environment
-                 requirements.txt  what it was built from
-                 mycel.json        written last: without it, it is half-built
+    environments/<key>/            a virtual environment
+    environments/<key>.json        written last: without it, it is half-built
+    environment-caches/<user>/     uv's cache of what a user's environments needed
+    environment-builds/<key>/      what a build under way is given to read
 
-The key is made of the text, the Python and the machine. Half-built ones are removed at the
-start, because nobody goes on with them; the least recently used ones when all together are
-too big. Only wheels are installed unless the worker's owner allows more: to build a package is
-to run its code, outside of any sandbox.
+The key is made of the user, the text, the Python and the machine. Users share neither environments
+nor caches, because a text decides what uv keeps under which name: a lock file can say of any wheel
+that it is an index's own. Half-built ones are removed at the start, because nobody goes on with
+them; the least recently used ones when all together are too big. `environment_build` has a build.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import platform
 import shutil
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -26,39 +28,28 @@ from typing import Final
 
 import msgspec
 
+from mycel.blobs.removal import remove_tree
 from mycel.core.work import Environment, Run, Work
 
-from .environment_files import BadEnvironment, checked_text, file_name
+from .devices import Holding
+from .environment_build import Build, EnvironmentSettings, Places
+from .environment_files import BadEnvironment, checked_text
+from .environment_quota import OverQuota, measured
 from .errands import Errands
-from .interface import Finished
 from .interpreter_records import clock
 from .preparing import NotToBeHad
+from .socket_folder import SocketFolder
 
-MARK: Final = "mycel.json"
+MARK: Final = ".json"
 FAILURE_SECONDS: Final = 30.0
 """So long a failed build is not tried again: a job's tasks come one after another."""
 NOTE_SECONDS: Final = 60.0
-OUTPUT_LINES: Final = 20
+BUILDS_MAX: Final = 4
+"""At once; of one user, one."""
 NO_UV: Final = (
     "this worker has no uv, which builds environments: install it beside Mycel "
     "(pip install uv), or see https://docs.astral.sh/uv"
 )
-_NETWORK_TROUBLE: Final = (
-    "error sending request",
-    "failed to fetch",
-    "dns error",
-    "connection refused",
-    "connection reset",
-    "operation timed out",
-    "no space left on device",
-)
-"""What uv says when it is not the requirements' fault."""
-
-
-class EnvironmentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    size_max: int = 20 * 10**9
-    build_seconds_max: float = 1800.0
-    allow_builds: bool = False
 
 
 class _Mark(msgspec.Struct, frozen=True):
@@ -73,16 +64,16 @@ def find_uv() -> str | None:
 
 
 @lru_cache(maxsize=64)
-def key_of(text: str) -> str:
+def key_of(text: str, user: str) -> str:
     """Our own, whatever a scheduler calls it: two users must not get each other's."""
     from blake3 import blake3
 
-    place = f"{sys.implementation.cache_tag} {platform.machine()} {sys.platform}\n{text}"
-    return blake3(place.encode()).hexdigest()[:32]
+    place = f"{sys.implementation.cache_tag} {platform.machine()} {sys.platform}"
+    return blake3(msgspec.json.encode((2, place, user, text))).hexdigest()[:32]
 
 
 class Environments:
-    """A `Preparer`, which drivers share. `root` is its own."""
+    """A `Preparer`, which drivers share. `root` is its own, and so are the folders beside it."""
 
     def __init__(
         self,
@@ -90,29 +81,40 @@ class Environments:
         errands: Errands,
         settings: EnvironmentSettings,
         uv: Callable[[], str | None] = find_uv,
+        *,
+        holding: Holding | None = None,
     ) -> None:
         self._errands = errands
         self._settings = settings
         self._uv = uv
+        self._holding = holding or Holding()
         self._ready: dict[str, int] = {}
         """Sizes by key, the least recently used first."""
         self._last_applied: tuple[Work | None, Work] = (None, Work("none"))
         self._in_use: Counter[str] = Counter()
         self._building: dict[str, asyncio.Task[None]] = {}
+        self._wanted: Counter[str] = Counter()
+        """How many wait for a build."""
+        self._turns = asyncio.Semaphore(BUILDS_MAX)
+        self._users_turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._caches: dict[str, int | None] = {}
+        """Sizes by user's key, the least recently used first; those not measured yet have none."""
         self._noted: dict[str, float] = {}
         self._failures: dict[str, tuple[float, NotToBeHad]] = {}
+        self._numbers = itertools.count(1)
+        self._sockets: SocketFolder | None = None
         root.mkdir(parents=True, exist_ok=True)
         self._root = root.resolve()
+        self._caches_root = self._root.with_name("environment-caches")
+        self._builds_root = self._root.with_name("environment-builds")
         self._take_stock()
 
-    def need_of(self, work: Work) -> str:
-        environment = work.environment
-        return key_of(environment.text) if environment is not None else ""
+    def need_of(self, run: Run) -> str:
+        environment = run.work.environment
+        return key_of(environment.text, run.user) if environment is not None else ""
 
     def applied(self, run: Run) -> Run | None:
-        given = run.work.environment
-        assert given is not None
-        key = key_of(given.text)
+        key = self.need_of(run)
         size = self._ready.pop(key, None)
         if size is None:
             return None
@@ -126,7 +128,7 @@ class Environments:
     def _applied_work(self, work: Work, path: str) -> Work:
         """The same for all runs that share theirs: drivers put what is alike together."""
         last, applied = self._last_applied
-        if last is work:
+        if last is work and applied.environment is not None and applied.environment.path == path:
             return applied
         assert work.environment is not None
         env = dict(work.env)
@@ -140,17 +142,23 @@ class Environments:
     def released(self, need: str) -> None:
         self._in_use[need] -= 1
 
-    async def obtain(self, work: Work) -> None:
-        assert work.environment is not None
-        text = work.environment.text
-        key = key_of(text)
+    async def obtain(self, run: Run) -> None:
+        assert run.work.environment is not None
+        key = self.need_of(run)
         failed_at, failure = self._failures.get(key, (0.0, None))
         if failure is not None and clock() - failed_at < FAILURE_SECONDS:
             raise failure
         task = self._building.get(key)
         if task is None:
-            task = self._building[key] = asyncio.create_task(self._build_once(key, text))
-        await asyncio.shield(task)
+            building = self._build_once(key, run.work.environment.text, run.user)
+            task = self._building[key] = asyncio.create_task(building)
+        self._wanted[key] += 1
+        try:
+            await asyncio.shield(task)
+        finally:
+            self._wanted[key] -= 1
+            if not self._wanted[key] and not task.done():
+                task.cancel()  # nobody waits for it any more
 
     async def close(self) -> None:
         under_way = list(self._building.values())
@@ -158,21 +166,28 @@ class Environments:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
         await self._errands.close()
+        if self._sockets is not None:
+            self._sockets.remove()
+            self._sockets = None
 
     # Building
 
-    async def _build_once(self, key: str, text: str) -> None:
+    async def _build_once(self, key: str, text: str, user: str) -> None:
+        owner = key_of("", user)
         try:
-            self._ready[key] = await self._build(self._root / key, text)
-            await self._make_room(key)
+            async with self._users_turns[owner], self._turns:
+                self._ready[key] = await self._build(key, text, owner)
+                await self._make_room(key)
         except NotToBeHad as reason:
             self._failures[key] = (clock(), reason)
             self._forget_old_failures()
             raise
         finally:
             del self._building[key]
+            if not self._building:
+                self._users_turns.clear()
 
-    async def _build(self, folder: Path, text: str) -> int:
+    async def _build(self, key: str, text: str, owner: str) -> int:
         try:
             text = checked_text(text)
         except BadEnvironment as error:
@@ -180,46 +195,54 @@ class Environments:
         uv = self._uv()
         if uv is None:
             raise NotToBeHad(NO_UV, driver_fault=True)
-        python = str(folder / "bin" / "python")
-        file = folder / file_name(text)
-        wheels_only = () if self._settings.allow_builds else ("--no-build",)
+        if self._sockets is None:
+            self._sockets = SocketFolder()
+        places = Places(
+            environment=self._root / key,
+            control=self._builds_root / key,
+            cache=self._caches_root / owner,
+            socket=self._sockets.path / f"build-{next(self._numbers)}",
+        )
+        build = Build(places, text, uv, self._errands, self._settings, self._holding)
         try:
-            await self._run(uv, "venv", "--no-project", "--python", sys.executable, str(folder))
-            await asyncio.to_thread(file.write_text, text)
-            # Compiled here: interpreters cannot write into it, and would compile each time.
-            options = ("--compile-bytecode", *wheels_only, "--requirements", str(file))
-            await self._run(uv, "pip", "install", "--python", python, *options)
-            return await asyncio.to_thread(self._finish, folder)
-        except BaseException:
-            # Cancelled too: half-built ones are of no use, and in the way of the next try.
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-
-    async def _run(self, uv: str, *arguments: str) -> None:
-        env = tuple(_own_variables().items())
-        command = (uv, *arguments, "--no-progress", "--no-python-downloads", "--color", "never")
-        limit = self._settings.build_seconds_max
-        end = await self._errands.run(command, env=env, timeout_seconds=limit)
-        if end.state != "succeeded":
-            raise _failure(end, self._settings)
-
-    def _finish(self, folder: Path) -> int:
-        size = _size_of(folder)
+            size = await build.run()
+        finally:
+            self._caches.pop(owner, None)
+            if places.cache.exists():
+                self._caches[owner] = None
         mark = _Mark(size, platform.python_version())
-        (folder / MARK).write_bytes(msgspec.json.encode(mark))
+        # Beside it, not in it: what is in there was written by others.
+        await asyncio.to_thread(self._mark(key).write_bytes, msgspec.json.encode(mark))
         return size
 
     # The cache
 
+    def _mark(self, key: str) -> Path:
+        return self._root / f"{key}{MARK}"
+
     def _take_stock(self) -> None:
+        remove_tree(self._builds_root)
         found: list[tuple[float, str, int]] = []
         for folder in self._root.iterdir():
+            if folder.name.endswith(MARK):
+                continue
+            path = self._mark(folder.name)
             try:
-                mark = msgspec.json.decode((folder / MARK).read_bytes(), type=_Mark)
-                found.append(((folder / MARK).stat().st_mtime, folder.name, mark.size))
+                mark = msgspec.json.decode(path.read_bytes(), type=_Mark)
+                found.append((path.stat().st_mtime, folder.name, mark.size))
             except (OSError, msgspec.DecodeError):
-                shutil.rmtree(folder, ignore_errors=True)
+                self._remove(folder.name)
         self._ready = {name: size for _, name, size in sorted(found)}
+        for path in self._root.glob(f"*{MARK}"):
+            if path.name.removesuffix(MARK) not in self._ready:
+                path.unlink(missing_ok=True)
+        if self._caches_root.exists():
+            caches = sorted(self._caches_root.iterdir(), key=lambda path: path.stat().st_mtime)
+            self._caches = {path.name: None for path in caches}
+
+    def _remove(self, key: str) -> None:
+        self._mark(key).unlink(missing_ok=True)
+        remove_tree(self._root / key)
 
     def _note_use(self, key: str) -> None:
         """For the next start of the worker, to the minute."""
@@ -227,50 +250,37 @@ class Environments:
         if now - self._noted.get(key, -NOTE_SECONDS) >= NOTE_SECONDS:
             self._noted[key] = now
             with contextlib.suppress(OSError):
-                os.utime(self._root / key / MARK)
+                os.utime(self._mark(key))
 
     async def _make_room(self, newest: str) -> None:
+        """Caches go first: what is in them can be had again, and nothing runs from them."""
+        for owner in [one for one, size in self._caches.items() if size is None]:
+            found = await asyncio.to_thread(_size_of, self._caches_root / owner)
+            if self._caches.get(owner, 0) is None:
+                self._caches[owner] = found
+        for owner in list(self._caches):
+            if self._is_roomy():
+                return
+            if not self._users_turns[owner].locked() or owner == next(reversed(self._caches)):
+                self._caches.pop(owner, None)
+                await asyncio.to_thread(remove_tree, self._caches_root / owner)
         for key in list(self._ready):
-            if sum(self._ready.values()) <= self._settings.size_max:
+            if self._is_roomy():
                 return
             if key != newest and not self._in_use[key] and self._ready.pop(key, None) is not None:
-                await asyncio.to_thread(shutil.rmtree, self._root / key, True)
+                await asyncio.to_thread(self._remove, key)
+
+    def _is_roomy(self) -> bool:
+        total = sum(self._ready.values()) + sum(size or 0 for size in self._caches.values())
+        return total <= self._settings.size_max
 
     def _forget_old_failures(self) -> None:
         oldest = clock() - FAILURE_SECONDS
         self._failures = {key: one for key, one in self._failures.items() if one[0] >= oldest}
 
 
-def _failure(end: Finished, settings: EnvironmentSettings) -> NotToBeHad:
-    output = (end.stdout + end.stderr).decode(errors="replace").strip()
-    last = "\n".join(output.splitlines()[-OUTPUT_LINES:])
-    if end.state == "timed_out":
-        limit = settings.build_seconds_max
-        return NotToBeHad(f"the environment was not built within {limit:g} s\n{last}", end.stderr)
-    trouble = any(sign in output.lower() for sign in _NETWORK_TROUBLE)
-    fault = end.driver_fault or end.state == "cancelled" or trouble
-    # It begins with what it works with; the reason is behind that.
-    said = (line for line in output.splitlines() if line.strip() and not line.startswith("Using "))
-    reason = next(said, end.error)
-    return NotToBeHad(
-        f"the environment cannot be built: {reason.strip()}\n{last}", end.stderr, driver_fault=fault
-    )
-
-
-def _own_variables() -> dict[str, str]:
-    """What the worker's owner has set for uv: indexes, proxies, certificates. The passwords in
-    `~/.netrc` are not among them: a text may name any host, and it would be sent them."""
-    prefixes = ("UV_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_", "NETRC")
-    set_for_it = {
-        name: value
-        for name, value in os.environ.items()
-        if name.upper().startswith(prefixes) and name != "UV_PYTHON"
-    }
-    return {"NETRC": os.devnull, **set_for_it}
-
-
-def _size_of(folder: Path) -> int:
-    size = 0
-    for place, _, files in os.walk(folder):
-        size += sum(os.lstat(f"{place}/{name}").st_size for name in files)
-    return size
+def _size_of(cache: Path) -> int:
+    try:
+        return measured((cache,)).bytes_count
+    except OverQuota:  # nobody can tell: it goes first
+        return sys.maxsize

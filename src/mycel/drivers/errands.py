@@ -1,7 +1,8 @@
 """Commands that a driver runs for its own sake: to build an environment, to fetch an image.
 
 They start through the spawn helper like tasks do, each in a lane of its own, so that none of
-them outlives the worker.
+them outlives the worker. A command with a `Hold` runs in the walls that tasks have; others are
+ordinary processes of the worker's user, and run only programs that its owner has installed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from mycel.core.work import Work
 
 from .commands import CommandDriver, Prepared
 from .interface import Finished, Run, Text
+from .sandbox.holding import Hold
 
 if TYPE_CHECKING:
     from . import DriverContext
@@ -29,21 +31,30 @@ _numbers = itertools.count(1 << 61)
 class Errands:
     def __init__(self, context: DriverContext) -> None:
         self._ends: dict[AttemptId, asyncio.Future[Finished]] = {}
-        self._driver = _Errand(msgspec.structs.replace(context, listener=self))
+        # Without a desk: what it does is not a task's, and it has nothing to report.
+        self._driver = _Errand(msgspec.structs.replace(context, listener=self, desk=None))
 
     async def run(
-        self, command: tuple[str, ...], *, env: Pairs = (), timeout_seconds: float | None = None
+        self,
+        command: tuple[str, ...],
+        *,
+        env: Pairs = (),
+        timeout_seconds: float | None = None,
+        hold: Hold | None = None,
     ) -> Finished:
-        """Its end, whatever it is. When the caller is cancelled, the command is killed."""
+        """Its end, whatever it is. When the caller is cancelled, the command is killed, and gone
+        when this ends."""
         number = next(_numbers)
         attempt, lane = AttemptId(number), LaneId(number)
         work = Work("errand", command=command, env=env, timeout_seconds=timeout_seconds)
         end = self._ends[attempt] = asyncio.get_running_loop().create_future()
-        self._driver.submit(lane, [Run(attempt, "errand", "errand", 1, "", work, b"")])
+        run = Run(attempt, "errand", "errand", 1, "", work, b"")
+        self._driver.send(lane, run, hold)
         try:
             return await asyncio.shield(end)
         except asyncio.CancelledError:
             self._driver.kill([attempt])
+            await asyncio.wait([end])
             raise
 
     async def close(self) -> None:
@@ -66,6 +77,15 @@ class Errands:
 
 class _Errand(CommandDriver):
     name = "errand"
+    _hold: Hold | None = None
+    """Of what is being submitted."""
+
+    def send(self, lane: LaneId, run: Run, hold: Hold | None) -> None:
+        self._hold = hold
+        self.submit(lane, [run])
+
+    def hold_of(self, lane: LaneId, run: Run) -> Hold | None:
+        return self._hold
 
     def prepared(self, run: Run) -> Prepared:
         return run.work, ()

@@ -13,13 +13,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from mycel.core.identifiers import AttemptId, LaneId
-from mycel.core.work import Work
 
 from .interface import Driver, DriverListener, Finished, Run, Text
 from .interpreter_records import clock
+
+ABANDONED_SECONDS: Final = 2.0
+"""So long after the last run that waits for something was withdrawn it is still obtained: another
+may be on its way."""
 
 
 class NotToBeHad(Exception):
@@ -33,8 +36,8 @@ class NotToBeHad(Exception):
 
 
 class Preparer(Protocol):
-    def need_of(self, work: Work) -> str:
-        """A name for what a task of this work needs; empty if it needs nothing."""
+    def need_of(self, run: Run) -> str:
+        """A name for what a run needs; empty if it needs nothing."""
         ...
 
     def applied(self, run: Run) -> Run | None:
@@ -45,8 +48,8 @@ class Preparer(Protocol):
         """… until that run has ended."""
         ...
 
-    async def obtain(self, work: Work) -> None:
-        """Raises `NotToBeHad`."""
+    async def obtain(self, run: Run) -> None:
+        """Raises `NotToBeHad`. Cancelled, it stops what it has begun, unless others wait."""
         ...
 
     async def close(self) -> None: ...
@@ -79,7 +82,7 @@ class PreparingDriver:
         held = self._held.get(lane)
         if held is None:
             need_of = self._preparer.need_of
-            if not any(need_of(run.work) for run in runs):
+            if not any(need_of(run) for run in runs):
                 self.inner.submit(lane, runs)
                 return
             held = self._held[lane] = deque()
@@ -149,10 +152,10 @@ class PreparingDriver:
         ready: list[Run] = []
         while held and not self._closing:
             run = held[0]
-            need = self._preparer.need_of(run.work)
+            need = self._preparer.need_of(run)
             applied = self._preparer.applied(run) if need else run
             if applied is None:
-                self._obtain(need, run.work)
+                self._obtain(need, run)
                 break
             held.popleft()
             if need:
@@ -163,13 +166,13 @@ class PreparingDriver:
         if ready:
             self.inner.submit(lane, ready)
 
-    def _obtain(self, need: str, work: Work) -> None:
+    def _obtain(self, need: str, run: Run) -> None:
         if need not in self._obtaining:
-            self._obtaining[need] = self._loop.create_task(self._obtain_once(need, work))
+            self._obtaining[need] = self._loop.create_task(self._obtain_once(need, run))
 
-    async def _obtain_once(self, need: str, work: Work) -> None:
+    async def _obtain_once(self, need: str, run: Run) -> None:
         try:
-            await self._preparer.obtain(work)
+            await self._preparer.obtain(run)
         except NotToBeHad as reason:
             self._fail(need, reason)
         finally:
@@ -182,7 +185,7 @@ class PreparingDriver:
         for lane, held in list(self._held.items()):
             kept: deque[Run] = deque()
             for run in held:
-                if self._preparer.need_of(run.work) != need:
+                if self._preparer.need_of(run) != need:
                     kept.append(run)
                     continue
                 failed.append(
@@ -199,6 +202,13 @@ class PreparingDriver:
             self._keep(lane, kept)
         if failed:
             self._listener.finished(failed)
+
+    def _stop_obtaining(self) -> None:
+        """What nobody waits for any more."""
+        needs = {self._preparer.need_of(run) for held in self._held.values() for run in held}
+        for need, task in self._obtaining.items():
+            if need not in needs:
+                task.cancel()
 
     def _pass_on_all(self) -> None:
         for lane in list(self._held):
@@ -223,5 +233,6 @@ class PreparingDriver:
         if found:
             self._loop.call_soon(self._listener.withdrawn, found)
             self._loop.call_soon(self._pass_on_all)
+            self._loop.call_later(ABANDONED_SECONDS, self._stop_obtaining)
             wanted.difference_update(found)
         return [attempt for attempt in attempts if attempt in wanted]

@@ -14,7 +14,7 @@ from mycel.core.resources import Capabilities, Gpu
 from mycel.devices import gpus, machine, software
 from mycel.drivers.container import ContainerSettings
 from mycel.drivers.container_finding import NoEngine, find_engine
-from mycel.drivers.environments import EnvironmentSettings
+from mycel.drivers.environment_build import EnvironmentSettings
 
 from .offering import footprint
 
@@ -67,6 +67,9 @@ def environment_settings(environments: Environments) -> EnvironmentSettings:
         size_max=int(environments.max_size),
         build_seconds_max=environments.build_seconds,
         allow_builds=environments.allow_builds,
+        environment_bytes_max=int(environments.max_environment_size),
+        download_bytes_max=int(environments.max_download),
+        allow_addresses=environments.allow_addresses,
     )
 
 

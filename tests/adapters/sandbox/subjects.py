@@ -76,6 +76,8 @@ class Held(Subject):
             limits=self._task_limits,
             seconds_max=self._seconds,
             owner=standing.confine.user,
+            keeps_files=standing.confine.keeps_files,
+            own_network=standing.confine.own_network,
         )
         return self._made(msgspec.structs.replace(context, holding=holding))
 

@@ -105,6 +105,11 @@ class Confine(msgspec.Struct, frozen=True, array_like=True, tag=20):
         """Whether tasks have but some of the machine's files."""
         return bool(self.wrap) or self.rules is not None
 
+    @property
+    def own_network(self) -> bool:
+        """Whether a task without the network has a network namespace of its own."""
+        return bool(self.wrap)
+
 
 def give(folder: str, owner: int) -> None:
     """Makes a working folder, with all that is in it, the task's own; only what is linked
