@@ -289,7 +289,7 @@ def test_a_package_at_this_machine_where_only_landlock_holds(shop: Shop, tmp_pat
     subject = KeptWithEnvironments(tmp_path, allow_builds=True)
     perform(subject, tmp_path, refused)  # finds out what holds
     assert subject.standing is not None
-    if not subject.standing.confine.own_network:
+    if not subject.standing.confine.parts_network:
         other = KeptWithEnvironments(tmp_path, allow_builds=True)
         assert "install bubblewrap" in perform(other, tmp_path, refused)
 
@@ -382,5 +382,21 @@ def test_a_build_that_is_cancelled_leaves_nothing(shop: Shop, tmp_path: Path) ->
         await stage.until(lambda: not list((tmp_path / "root" / "environments").iterdir()))
         await stage.until(lambda: not list((tmp_path / "root" / "environment-builds").iterdir()))
         assert run.attempt in stage.recorder.taken_back
+
+    perform(subject, tmp_path, scenario)
+
+
+@needs_landlock
+def test_where_only_landlock_holds_wheels_are_installed_by_the_proxy(
+    shop: Shop, tmp_path: Path
+) -> None:
+    name = wheel_name("tool", "1.0")
+    shop.content[f"/{name}"] = wheel("tool", "1.0", {"tool.py": b"WHO = 'tool'\n"})
+    subject = KeptWithEnvironments(tmp_path, allow_addresses=(f"127.0.0.1:{shop.port}",))
+
+    async def scenario(stage: Stage) -> None:
+        command = ("python", "-c", "import tool; print(tool.WHO)")
+        end = await stage.result_of(task(stage, f"tool @ {shop.url(f'/{name}')}\n", *command))
+        assert (end.state, end.stdout) == ("succeeded", b"tool\n"), end
 
     perform(subject, tmp_path, scenario)

@@ -56,6 +56,11 @@ _NETWORK_TROUBLE: Final = (
     "no space left on device",
 )
 """What uv says when it is not the requirements' fault."""
+_PROXIES: Final = tuple(
+    case(f"{scheme}_proxy")
+    for scheme in ("http", "https", "all")
+    for case in (str.lower, str.upper)
+)
 _PLAIN: Final = ("--no-progress", "--no-python-downloads", "--color", "never")
 
 
@@ -121,12 +126,12 @@ class Build:
             ) from error
         proxy = self._proxy(owners, upstreams)
         try:
-            await proxy.listen(str(places.socket))
+            way = await self._way(proxy)
             before = await asyncio.to_thread(measured, (places.cache,))
             quota = Quota(
                 self._settings.build_bytes_max, (places.environment, places.cache), before
             )
-            await self._guarded(self._steps(owners, proxy), quota)
+            await self._guarded(self._steps(owners, proxy, way), quota)
             await asyncio.to_thread(quota.check)
             return (await asyncio.to_thread(self._take_back)).bytes_count
         except OverQuota as error:
@@ -158,6 +163,13 @@ class Build:
 
         return ForwardProxy(allowed, upstreams, limit, exceeded)
 
+    async def _way(self, proxy: ForwardProxy) -> str:
+        """Where the build finds the proxy: empty is by its own socket."""
+        if self._lacks_network_walls:
+            return await proxy.listen_here()
+        await proxy.listen(str(self._places.socket))
+        return ""
+
     def _prepare(self) -> tuple[OwnersVariables, Upstreams]:
         places, owner = self._places, self._holding.owner
         self._clear()
@@ -179,18 +191,23 @@ class Build:
 
     # The steps
 
-    async def _steps(self, owners: OwnersVariables, proxy: ForwardProxy) -> None:
+    async def _steps(self, owners: OwnersVariables, proxy: ForwardProxy, way: str) -> None:
         places, uv = self._places, self._uv
         variables = tuple({**owners.values, "UV_CACHE_DIR": str(places.cache)}.items())
         readable = (str(places.control), uv, *owners.readable)
         writable = (str(places.environment), str(places.cache))
         hold = self._hold(readable, writable)
         folder, base = str(places.environment), sys.executable
-        command = (uv, "venv", "--no-project", "--python", base, folder, *_PLAIN)
+        making = (uv, "venv", "--no-project", "--python", base, folder, *_PLAIN)
+        await self._step(making, variables, hold, proxy)
+        command: tuple[str, ...] = (uv, *self._install())
+        if way:
+            variables = (*variables, *((name, way) for name in _PROXIES))
+            hold = msgspec.structs.replace(hold, network=True)
+        else:
+            command = (base, "-I", "-S", RELAY, str(places.socket), *command)
+            hold = msgspec.structs.replace(hold, socket=str(places.socket))
         await self._step(command, variables, hold, proxy)
-        hold = msgspec.structs.replace(hold, socket=str(places.socket))
-        relay = (base, "-I", "-S", RELAY, str(places.socket))
-        await self._step((*relay, uv, *self._install()), variables, hold, proxy)
         hold = self._hold((), (folder,))
         compiling = (base, "-I", "-S", "-m", "compileall", "-q", "-j", "0", f"{folder}/lib")
         # Compiled here: interpreters cannot write into it, and would compile each time. A source

@@ -18,6 +18,7 @@ import base64
 import contextlib
 import ipaddress
 import os
+import secrets
 import socket
 import ssl
 import threading
@@ -42,6 +43,13 @@ LOOKUPS_MAX: Final = 8
 """Names that are looked up at once, by all builds of a worker."""
 REFUSALS_KEPT: Final = 5
 _DROPPED: Final = ("proxy-connection", "proxy-authorization", "connection", "keep-alive")
+
+_PHRASES: Final = {
+    400: "Bad Request",
+    403: "Forbidden",
+    407: "Proxy Authentication Required",
+    502: "Bad Gateway",
+}
 
 _lookups = threading.BoundedSemaphore(LOOKUPS_MAX)
 
@@ -122,6 +130,8 @@ class ForwardProxy:
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(CONNECTIONS_MAX)
+        self._authorization = ""
+        """What a client has to say; empty is nothing."""
         self.bytes_count = 0
         self.refusals: list[str] = []
         """The first few, in words."""
@@ -129,6 +139,18 @@ class ForwardProxy:
     async def listen(self, path: str) -> None:
         self._server = await asyncio.start_unix_server(self._connected, path, limit=HEAD_BYTES_MAX)
         os.chmod(path, 0o666)  # noqa: PTH101, S103 - the sandbox says who sees it
+
+    async def listen_here(self) -> str:
+        """On loopback, for a build that shares the machine's network: its URL, with a password
+        that nobody else on the machine knows."""
+        password = secrets.token_urlsafe(24)
+        pair = base64.b64encode(f"build:{password}".encode()).decode()
+        self._authorization = f"Basic {pair}"
+        self._server = await asyncio.start_server(
+            self._connected, "127.0.0.1", 0, limit=HEAD_BYTES_MAX
+        )
+        port = self._server.sockets[0].getsockname()[1]
+        return f"http://build:{password}@127.0.0.1:{port}"
 
     async def close(self) -> None:
         if self._server is not None:
@@ -156,6 +178,9 @@ class ForwardProxy:
         try:
             first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
             method, place, version = first.split(" ")
+            if self._authorization and not _says(lines, self._authorization):
+                await _answer(writer, 407, "this proxy is for a build alone")
+                return
             scheme, target, path = _target(method, place)
             upstream = self._upstreams.of(scheme, target.host)
             addresses = await self._checked(target, is_chained=upstream is not None)
@@ -257,6 +282,12 @@ def _target(method: str, place: str) -> tuple[str, Target, str]:
     return scheme, Target(parts.hostname, port), path
 
 
+def _says(lines: list[str], authorization: str) -> bool:
+    fields = (line.partition(":") for line in lines)
+    said = [v.strip() for name, _, v in fields if name.strip().lower() == "proxy-authorization"]
+    return any(secrets.compare_digest(one.encode(), authorization.encode()) for one in said)
+
+
 def _origin_head(first: str, lines: list[str]) -> bytes:
     kept = [line for line in lines if line.partition(":")[0].strip().lower() not in _DROPPED]
     return "\r\n".join([first, *kept, "Connection: close", "", ""]).encode("latin-1")
@@ -332,7 +363,7 @@ def _addresses_of(host: str) -> list[Address]:
 
 
 async def _answer(writer: asyncio.StreamWriter, status: int, detail: str) -> None:
-    phrase = {400: "Bad Request", 403: "Forbidden", 502: "Bad Gateway"}[status]
+    phrase = _PHRASES[status]
     body = f"{detail}\n".encode()
     head = f"HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
     head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"

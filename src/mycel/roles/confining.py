@@ -77,5 +77,5 @@ def holding_of(worker: Worker, offered: Capabilities, standing: Standing) -> Hol
         seconds_max=limits.wall_time,
         owner=standing.confine.user,
         keeps_files=standing.confine.keeps_files,
-        own_network=standing.confine.own_network,
+        own_network=standing.confine.parts_network,
     )

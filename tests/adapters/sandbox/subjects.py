@@ -77,7 +77,7 @@ class Held(Subject):
             seconds_max=self._seconds,
             owner=standing.confine.user,
             keeps_files=standing.confine.keeps_files,
-            own_network=standing.confine.own_network,
+            own_network=standing.confine.parts_network,
         )
         return self._made(msgspec.structs.replace(context, holding=holding))
 
