@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 from mycel.blobs import layout, trees
 from mycel.blobs.digests import Digest
-from mycel.blobs.errors import BadDigest, BadTree
+from mycel.blobs.errors import BadDigest, BadTree, Stopped
 from mycel.blobs.layout import NotShared
 from mycel.blobs.store import BlobStore
 from mycel.blobs.trees import Tree, TreeFile
@@ -152,7 +154,10 @@ class TestGathering:
             (folder / name).write_text(name)
 
         def gathered(*patterns: str) -> list[str]:
-            return [file.path for file in layout.gather(store, patterns, folder).files]
+            return [
+                file.path
+                for file in layout.gather(store, patterns, folder, layout.Gathering(1 << 30)).files
+            ]
 
         assert gathered("*.txt") == [".hidden.txt", "a.txt"]
         assert gathered("**/*.txt") == [".hidden.txt", "a.txt", "deep/er/c.txt"]
@@ -184,7 +189,7 @@ class TestGathering:
 
     def test_a_pattern_that_is_none_is_said(self, store: BlobStore, folder: Path) -> None:
         with pytest.raises(BadTree, match="is no pattern"):
-            layout.gather(store, ("[z-a]",), folder)
+            layout.gather(store, ("[z-a]",), folder, layout.Gathering(1 << 30))
 
     @pytest.mark.parametrize("name", [b"out/\xff", b"out/a\\b"])
     def test_a_name_that_no_list_can_have_is_said(
@@ -193,7 +198,7 @@ class TestGathering:
         (folder / "out").mkdir()
         (folder / os.fsdecode(name)).touch()
         with pytest.raises(BadTree, match="a name that cannot travel"):
-            layout.gather(store, ("out",), folder)
+            layout.gather(store, ("out",), folder, layout.Gathering(1 << 30))
 
     def test_a_folder_that_becomes_a_link_while_we_look_is_not_followed(
         self, store: BlobStore, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -213,13 +218,13 @@ class TestGathering:
 
         monkeypatch.setattr(os, "scandir", and_swap)
         with pytest.raises(BadTree, match="cannot be looked into"):
-            layout.gather(store, ("**",), folder)
+            layout.gather(store, ("**",), folder, layout.Gathering(1 << 30))
         assert store.bytes_kept == 0
 
     def test_a_pattern_that_finds_nothing_is_said(self, store: BlobStore, folder: Path) -> None:
         (folder / "a").touch()
         with pytest.raises(BadTree, match=re.escape("'b*'")):
-            layout.gather(store, ("a", "b*"), folder)
+            layout.gather(store, ("a", "b*"), folder, layout.Gathering(1 << 30))
 
     @pytest.mark.parametrize("kind", ["link", "folder link", "fifo"])
     def test_what_is_no_file_is_not_taken(
@@ -235,14 +240,14 @@ class TestGathering:
         else:
             os.mkfifo(folder / "out")
         with pytest.raises(BadTree):
-            layout.gather(store, ("out", "out/key", "**"), folder)
+            layout.gather(store, ("out", "out/key", "**"), folder, layout.Gathering(1 << 30))
         assert store.bytes_kept == 0
 
     def test_what_was_gathered_is_pinned_until_it_is_let_go(
         self, store: BlobStore, folder: Path
     ) -> None:
         (folder / "a").write_text("a")
-        tree = layout.gather(store, ("a",), folder)
+        tree = layout.gather(store, ("a",), folder, layout.Gathering(1 << 30))
         with pytest.raises(Exception, match="in use"):
             store.remove(Digest(tree.files[0].digest))
         layout.unpin(store, tree.files)
@@ -291,3 +296,75 @@ class TestArguments:
         for wrong in (Input("a"), Input("a", DIGEST, shared="/x"), Input("a", shared="x")):
             with pytest.raises(BadFile):
                 checked(wrong)
+
+
+class TestWhatIsTooMuch:
+    def test_sizes_are_looked_at_before_anything_is_read(
+        self, store: BlobStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (folder / "a").write_bytes(b"a" * 600)
+        (folder / "b").write_bytes(b"b" * 600)
+        _sparse(folder / "sparse", 15 << 40)
+        monkeypatch.setattr(store, "put_file", lambda *_, **__: pytest.fail("it was read"))
+        for patterns in (("sparse",), ("a", "sparse"), ("**",)):
+            with pytest.raises(BadTree, match=r"'sparse' has 16.5 TB.*max_blob_size"):
+                layout.gather(store, patterns, folder, layout.Gathering(1 << 60))
+        with pytest.raises(BadTree, match=r"'b' have 1.2 kB.*max_output_size"):
+            layout.gather(store, ("a", "b"), folder, layout.Gathering(1000))
+
+    def test_a_file_that_grows_while_it_is_read_is_not_read_for_ever(
+        self, store: BlobStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = folder / "log"
+        path.write_bytes(b"x" * 100)
+
+        class Growing:
+            def update(self, _: bytes) -> None:
+                with path.open("ab") as file:
+                    file.write(b"more")
+
+        monkeypatch.setattr("mycel.blobs.store.blake3", Growing)
+        with pytest.raises(BadTree, match="changed while it was read"):
+            layout.gather(store, ("log",), folder, layout.Gathering(1 << 30))
+        assert store.bytes_kept == 0
+
+    def test_gathering_stops_when_it_is_told_to(self, tmp_path: Path, folder: Path) -> None:
+        store = BlobStore(tmp_path / "roomy", 1 << 50)
+        (folder / "a").write_text("small")
+        _sparse(folder / "b", 1 << 40)
+        gathering = layout.Gathering(1 << 50)
+        with ThreadPoolExecutor(1) as threads:
+            future = threads.submit(layout.gather, store, ("*",), folder, gathering)
+            while len(store.digests()) < 1:
+                time.sleep(0.001)
+            gathering.stop.set()
+            with pytest.raises(Stopped):
+                future.result(20.0)
+        (small,) = store.digests()
+        store.remove(small)  # it is not in use
+
+
+def _sparse(path: Path, size: int) -> None:
+    with path.open("wb") as file:
+        file.truncate(size)
+
+
+def test_a_folder_deeper_than_a_path_can_be_is_removed(tmp_path: Path) -> None:
+    top = tmp_path / "run"
+    top.mkdir()
+    place = os.open(top, os.O_RDONLY)
+    for depth in range(3000):
+        os.mkdir("folder", dir_fd=place)
+        inside = os.open("folder", os.O_RDONLY, dir_fd=place)
+        os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=inside))
+        if depth % 7 == 0:
+            os.chmod("folder", 0, dir_fd=place)
+        os.close(place)
+        place = inside
+    os.close(place)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (top / "link").symlink_to(kept)
+    layout.remove(top)
+    assert not top.exists()
+    assert kept.exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
+import threading
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -21,15 +23,29 @@ from .messages import Put
 from .transfers import in_thread
 from .trees import Tree
 
+OUTPUT_BYTES_MAX: Final = 10 * 10**9
+"""Of one task."""
 MOVING_MAX: Final = 8
 """Blobs of one task under way at once."""
+
+
+class Gathered(msgspec.Struct, frozen=True):
+    tree: Tree
+    cpu_seconds: float = 0.0
 
 
 class TaskFiles:
     """`root` belongs to it alone."""
 
-    def __init__(self, caching: Caching, root: Path, shared_paths: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        caching: Caching,
+        root: Path,
+        shared_paths: Sequence[str] = (),
+        output_bytes_max: int = OUTPUT_BYTES_MAX,
+    ) -> None:
         self._caching = caching
+        self._output_bytes_max = output_bytes_max
         self._root = root
         self._shared_paths = tuple(shared_paths)
         root.mkdir(parents=True, exist_ok=True)
@@ -86,19 +102,36 @@ class TaskFiles:
         folder.mkdir(0o700)
         layout.lay_out(self._caching.store, inputs, folder, self._shared_paths)
 
-    async def collect(self, run: Run) -> None:
-        """Returns when what the run declares as outputs is on the scheduler's disk. Raises
-        `BlobError`, `OSError`."""
+    async def gather(self, run: Run) -> Gathered:
+        """Takes what the run declares as outputs into the cache, pinned until it is brought home
+        or let go. Cancelled, it ends at once. Raises `BlobError`, `OSError`."""
         caching, outputs = self._caching, run.work.outputs
         assert outputs is not None
         patterns, folder = outputs.patterns, Path(run.folder)
-        tree = await in_thread(
-            caching.threads, lambda: layout.gather(caching.store, patterns, folder)
-        )
+        gathering = layout.Gathering(self._output_bytes_max)
+
+        made: list[Tree] = []
+
+        def take() -> Gathered:
+            began = time.thread_time()
+            tree = layout.gather(caching.store, patterns, folder, gathering)
+            made.append(tree)
+            return Gathered(tree, time.thread_time() - began)
+
         try:
-            await self._bring_home(tree, outputs.keep, run)
+            return await in_thread(caching.threads, take, gathering.stop)
+        except asyncio.CancelledError:
+            for tree in made:  # it was through at that very moment
+                layout.unpin(caching.store, tree.files)
+            raise
+
+    async def bring_home(self, run: Run, gathered: Gathered) -> None:
+        """Returns when it is on the scheduler's disk. Raises `BlobError`, `OSError`."""
+        assert run.work.outputs is not None
+        try:
+            await self._bring_home(gathered.tree, run.work.outputs.keep, run)
         finally:
-            layout.unpin(caching.store, tree.files)
+            layout.unpin(self._caching.store, gathered.tree.files)
 
     async def _bring_home(self, tree: Tree, keep: str, run: Run) -> None:
         caching = self._caching
@@ -130,7 +163,8 @@ class TaskFiles:
     async def discard(self, run: Run) -> None:
         """Its folder is not needed any more."""
         folder = self._root / f"run-{run.attempt}"
-        await in_thread(self._caching.threads, lambda: layout.remove(folder))
+        stop = threading.Event()
+        await in_thread(self._caching.threads, lambda: layout.remove(folder, stop), stop)
 
 
 def _inputs_of(run: Run) -> tuple[list[Input], bytes]:

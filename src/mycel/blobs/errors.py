@@ -9,7 +9,8 @@ BlobError
 ├── Interrupted    a transfer broke off; what has come stays, worth another try
 ├── NotGiven       the other node has a reason not to give or take it
 │   └── Vanished   it had promised to keep it, and that is over
-└── BadTree        a folder that cannot be taken: a hostile path, a device, too many files
+├── BadTree        a folder that cannot be taken: a hostile path, a device, too many files
+└── Stopped        whoever wanted it has been cancelled
 """
 
 from __future__ import annotations
@@ -58,3 +59,7 @@ class Vanished(NotGiven):
 
 class BadTree(BlobError):
     """A folder that cannot be taken in, or laid out."""
+
+
+class Stopped(BlobError):
+    """Nobody wants it any more."""

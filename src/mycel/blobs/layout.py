@@ -6,20 +6,25 @@ All calls block.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-import shutil
 import stat
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from mycel.core.files import DEPTH_MAX, Input, is_below
+from mycel.core.resources import size
 
 from . import trees
 from .digests import Digest
-from .errors import BadTree
+from .errors import BadTree, Stopped
+from .removal import remove_tree
 from .store import BlobStore, copy_out
 from .trees import Tree, TreeFile
 
@@ -86,20 +91,33 @@ def _lay_link(one: Input, folder: Path, shared_paths: Sequence[str]) -> None:
     target.symlink_to(source)
 
 
-def gather(store: BlobStore, patterns: Sequence[str], folder: Path) -> Tree:
-    """Takes what fits the patterns into the store, each pinned for the caller to unpin. Raises
-    `BadTree` where a pattern finds nothing, or nothing that can be taken."""
+class Gathering(msgspec.Struct, frozen=True):
+    """How the outputs of one task are taken in."""
+
+    bytes_max: int
+    """Of all its files together, by their apparent sizes: a sparse file is read like any other."""
+    stop: threading.Event = msgspec.field(default_factory=threading.Event)
+    """Set when nobody wants them any more."""
+
+
+def gather(store: BlobStore, patterns: Sequence[str], folder: Path, gathering: Gathering) -> Tree:
+    """Takes what fits the patterns into the store, each pinned for the caller to unpin. Sizes are
+    looked at first, all of them, and nothing is read of what is too much. Raises `BadTree` where
+    a pattern finds nothing, or nothing that can be taken, and `Stopped`."""
     chosen = [(pattern, pattern_of(pattern)) for pattern in patterns]
+    _check_sizes(store, chosen, folder, gathering)
     unfound = dict.fromkeys(patterns)
     files: list[TreeFile] = []
+    left = gathering.bytes_max
     try:
-        for name, place, entry in _entries(folder):
+        for name, place, entry in _entries(folder, gathering.stop):
             fitting = [pattern for pattern, expression in chosen if expression.match(name)]
             if not fitting:
                 continue
             for pattern in fitting:
                 unfound.pop(pattern, None)
-            files.append(_taken(store, name, place, entry))
+            files.append(_taken(store, name, place, entry, left, gathering.stop))
+            left -= files[-1].size
             if len(files) > trees.FILES_MAX:
                 raise BadTree(f"the task left more than {trees.FILES_MAX:,} files as outputs")
         if unfound:
@@ -111,18 +129,53 @@ def gather(store: BlobStore, patterns: Sequence[str], folder: Path) -> Tree:
     return Tree(files)
 
 
+def _check_sizes(
+    store: BlobStore,
+    chosen: Sequence[tuple[str, re.Pattern[str]]],
+    folder: Path,
+    gathering: Gathering,
+) -> None:
+    total = 0
+    for name, _, entry in _entries(folder, gathering.stop):
+        if not any(expression.match(name) for _, expression in chosen):
+            continue
+        status = entry.stat(follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
+            continue  # refused when it is taken
+        if status.st_size > store.blob_bytes_max:
+            raise BadTree(
+                f"the output {name[:200]!r} has {size(status.st_size)}, and the limit for a file "
+                f"is {size(store.blob_bytes_max)}: the worker's owner can raise [worker.files] "
+                "max_blob_size, or cache_size"
+            )
+        total += status.st_size
+        if total > gathering.bytes_max:
+            raise BadTree(
+                f"the outputs up to {name[:200]!r} have {size(total)}, and the limit for a task is "
+                f"{size(gathering.bytes_max)}: the worker's owner can raise [worker.files] "
+                "max_output_size, or cache_size"
+            )
+
+
 def unpin(store: BlobStore, files: Sequence[TreeFile]) -> None:
     for file in files:
         store.unpin(Digest(file.digest))
 
 
-def _taken(store: BlobStore, name: str, place: int, entry: os.DirEntry[str]) -> TreeFile:
+def _taken(
+    store: BlobStore,
+    name: str,
+    place: int,
+    entry: os.DirEntry[str],
+    bytes_max: int,
+    stop: threading.Event,
+) -> TreeFile:
     if not (is_below(name) and _is_text(name)):
         raise BadTree(f"the output {name[:200]!r} has a name that cannot travel")
     status = entry.stat(follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode):
         raise BadTree(f"the output {name!r} is a link or a device: only files travel")
-    digest = store.put_file(Path(entry.name), place)
+    digest = store.put_file(Path(entry.name), place, bytes_max=bytes_max, stop=stop)
     store.pin(digest)
     executable = bool(status.st_mode & stat.S_IXUSR)
     return TreeFile(name, digest, store.size(digest), executable)
@@ -137,7 +190,7 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _entries(folder: Path) -> Iterator[tuple[str, int, os.DirEntry[str]]]:
+def _entries(folder: Path, stop: threading.Event) -> Iterator[tuple[str, int, os.DirEntry[str]]]:
     """All that are no folders, by name, each with the folder that it is in, held open: a function's
     interpreter may outlive its call, and put links in the place of folders while we look."""
     count = 0
@@ -147,11 +200,14 @@ def _entries(folder: Path) -> Iterator[tuple[str, int, os.DirEntry[str]]]:
         if prefix.count("/") > DEPTH_MAX:
             raise BadTree(f"the task left folders that nest more than {DEPTH_MAX} levels deep")
         with os.scandir(place) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+            entries = list(itertools.islice(found, ENTRIES_MAX - count + 1))
+        count += len(entries)
+        if count > ENTRIES_MAX:
+            raise BadTree(f"the task left more than {ENTRIES_MAX:,} files in its folder")
+        entries.sort(key=lambda entry: entry.name)
         for entry in entries:
-            count += 1
-            if count > ENTRIES_MAX:
-                raise BadTree(f"the task left more than {ENTRIES_MAX:,} files in its folder")
+            if stop.is_set():
+                raise Stopped("nobody wants its outputs any more")
             name = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
                 with _opened(entry.name, name, place) as inside:
@@ -224,5 +280,5 @@ def _name_pattern(name: str) -> str:
     return first + "".join(f"(?>[^/]*?{chunk})" for chunk in middle) + f"[^/]*{last}"
 
 
-def remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+def remove(folder: Path, stop: threading.Event | None = None) -> None:
+    remove_tree(folder, stop)

@@ -30,7 +30,7 @@ from mycel._native import begin_write_back
 
 from . import digests
 from .digests import Digest
-from .errors import BadTree, BlobTooLarge, NoRoom, NoSuchBlob, WrongContent
+from .errors import BadTree, BlobTooLarge, NoRoom, NoSuchBlob, Stopped, WrongContent
 
 if TYPE_CHECKING:
     from mycel._native import Slice
@@ -145,18 +145,41 @@ class BlobStore:
                 incoming.finish()
         return digest
 
-    def put_file(self, path: Path, folder: int | None = None) -> Digest:
+    def put_file(
+        self,
+        path: Path,
+        folder: int | None = None,
+        *,
+        bytes_max: int | None = None,
+        stop: threading.Event | None = None,
+    ) -> Digest:
         """A plain file, in a folder that is open: what a link leads to, or a device says, is not
-        taken."""
+        taken. No more is read of it than it has now. Raises `BadTree` for one that changes
+        meanwhile or has more than `bytes_max`, and `Stopped` soon after `stop` is set."""
         with _open_plain(path, folder) as file:
-            digest = digests.of_open(file)
+            size = os.fstat(file.fileno()).st_size
+            if bytes_max is not None and size > bytes_max:
+                raise BadTree(f"{path.name!r} has grown to {size} bytes, which is too much")
+            found = blake3()
+            for chunk in _chunks(file, size, stop):
+                found.update(chunk)
+            digest = Digest(digests.PREFIX + found.hexdigest())
             if digest not in self._sizes:
-                with self.begin(digest, os.fstat(file.fileno()).st_size) as incoming:
-                    file.seek(incoming.offset)
-                    while chunk := file.read(CHUNK_BYTES):
-                        incoming.write(chunk)
-                    incoming.finish()
+                self._take(digest, file, size, stop)
         return digest
+
+    def _take(
+        self, digest: Digest, file: BinaryIO, size: int, stop: threading.Event | None
+    ) -> None:
+        try:
+            with self.begin(digest, size) as incoming:
+                file.seek(incoming.offset)
+                for chunk in _chunks(file, size - incoming.offset, stop):
+                    incoming.write(chunk)
+                incoming.finish()
+        except Stopped:
+            self.drop_partial(digest)  # nobody goes on with it
+            raise
 
     def begin(self, digest: Digest, size: int) -> Incoming:
         """Takes a blob in; `offset` of what is returned says how much of it is here already."""
@@ -174,6 +197,11 @@ class BlobStore:
             self._reserved += size - here
             incoming = self._incoming[digest] = Incoming(self, digest, size, path)
             return incoming
+
+    @property
+    def blob_bytes_max(self) -> int:
+        """Of one blob."""
+        return self._blob_bytes_max
 
     def check_size(self, digest: Digest, size: int) -> None:
         if not 0 <= size <= self._blob_bytes_max:
@@ -334,6 +362,21 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _chunks(file: BinaryIO, size: int, stop: threading.Event | None) -> Iterator[bytes]:
+    """The next `size` bytes of a file that should end there."""
+    left = size
+    while left:
+        if stop is not None and stop.is_set():
+            raise Stopped("nobody wants it any more")
+        chunk = file.read(min(CHUNK_BYTES, left))
+        if not chunk:
+            break
+        left -= len(chunk)
+        yield chunk
+    if left or file.read(1):
+        raise BadTree("a file changed while it was read: a task's outputs stay as they are")
 
 
 def _open_plain(path: Path, folder: int | None) -> BinaryIO:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -53,12 +54,17 @@ class Taking(Protocol):
     def finish(self) -> None: ...
 
 
-async def in_thread(threads: Executor, do: Callable[[], Value]) -> Value:
-    """Whoever is cancelled meanwhile waits for the thread: it has the caller's files."""
+async def in_thread(
+    threads: Executor, do: Callable[[], Value], stop: threading.Event | None = None
+) -> Value:
+    """Whoever is cancelled meanwhile waits for the thread: it has the caller's files. What may
+    take long looks at `stop`, which is set then."""
     future = asyncio.get_running_loop().run_in_executor(threads, do)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
+        if stop is not None:
+            stop.set()
         await asyncio.wait([future])
         raise
 

@@ -201,6 +201,8 @@ class WorkerFiles(_Section, frozen=True):
     """What a worker keeps of the files that tasks have needed; those in use stay."""
     max_blob_size: ByteSize = ByteSize(0)
     """Of one file; 0 is as much as the cache."""
+    max_output_size: ByteSize = ByteSize(0)
+    """Of all outputs of one task together; 0 is as much as the cache."""
     keep_size: ByteSize = ByteSize(0)
     """Of outputs that stay here because their tasks say so; 0 is half of the cache."""
     keep_hours: Duration = 168.0

@@ -195,7 +195,7 @@ def _with_files(name: str, context: DriverContext) -> Driver:
         return create_driver(name, context)
     from .filing import Filing
 
-    filing = Filing(context.listener, context.files)
+    filing = Filing(context.listener, context.files, context.holding.timeout)
     listener: DriverListener = filing
     return filing.around(create_driver(name, msgspec.structs.replace(context, listener=listener)))
 

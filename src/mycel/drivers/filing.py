@@ -1,35 +1,46 @@
 """A driver for tasks with files, around any other: what they need is there before they start,
 and what they leave is safe before they have succeeded.
 
-    submit ─▶ preparing ─▶ the driver itself ─▶ collecting ─▶ finished
+    submit ─▶ preparing ─▶ the driver itself ─▶ gathering ─▶ bringing home ─▶ finished
                   │                │                └─ failed: what it declared is not there
                   │                └─ returned, withdrawn, failed
                   └─ withdrawn; failed: what it needs cannot be had
 
-Tasks without files pass through untouched. A lane is not held up: whatever is ready first runs
-first, and what comes behind is prepared meanwhile.
+Tasks without files pass through untouched. What comes behind a task is prepared meanwhile, and
+whatever is ready first runs first. To gather is to read and hash what the task left, which takes a
+core: it belongs to the attempt and its time-out, and nothing else starts in its lane before it is
+done. To bring it home is to wait for the network, and holds up nobody.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
 
 import msgspec
 
+from mycel.blobs.errands import Gathered
 from mycel.blobs.errors import BadTree
 from mycel.core.files import BadFile, mentions_files
 from mycel.core.identifiers import AttemptId, LaneId
 from mycel.node.clock import boot_seconds
 
-from .interface import Driver, DriverListener, Finished, Run, Text
+from .interface import LONG_SECONDS, Driver, DriverListener, Finished, Run, Text
+
+GATHER_SECONDS_MIN: Final = 1.0
+"""A task that ends just in time has at least so long for its outputs."""
+DISCARD_SECONDS_MAX: Final = 2.0
+"""So long the end waits for folders that are being removed; what is left, the next start finds."""
 
 
 class Files(Protocol):
     """`blobs.errands.TaskFiles`."""
 
     async def prepare(self, run: Run) -> Run: ...
-    async def collect(self, run: Run) -> None: ...
+    async def gather(self, run: Run) -> Gathered: ...
+    async def bring_home(self, run: Run, gathered: Gathered) -> None: ...
     async def discard(self, run: Run) -> None: ...
 
 
@@ -45,14 +56,36 @@ class _Filed:
         """How it ended, while its outputs are collected."""
 
 
+class _TimedOut(Exception):
+    """The attempt's time ended while its outputs were read."""
+
+
+class _Gate:
+    """A lane that has a task with outputs: what comes behind waits here, not in the driver, which
+    would start it as soon as the task's own process has ended."""
+
+    def __init__(self, attempt: AttemptId) -> None:
+        self.attempt = attempt
+        self.is_long = False
+        self.waiting: deque[Run] = deque()
+
+
 class Filing:
     """A `Driver`, and the listener of the one inside."""
 
-    def __init__(self, listener: DriverListener, files: Files) -> None:
+    def __init__(
+        self,
+        listener: DriverListener,
+        files: Files,
+        timeout: Callable[[float | None], float | None] = lambda seconds: seconds,
+    ) -> None:
+        """`timeout`: how long a task may run that says so much itself."""
         self._listener = listener
         self._files = files
+        self._timeout = timeout
         self._inner: Driver | None = None
         self._filed: dict[AttemptId, _Filed] = {}
+        self._gates: dict[LaneId, _Gate] = {}
         self._discarding: set[asyncio.Task[None]] = set()
 
     def around(self, inner: Driver) -> Filing:
@@ -73,17 +106,18 @@ class Filing:
     def submit(self, lane: LaneId, runs: list[Run]) -> None:
         filed = [run for run in runs if _has_files(run)]
         if not filed:
-            self.inner.submit(lane, runs)
+            self._hand_on(lane, runs)
             return
         plain = [run for run in runs if not _has_files(run)]
         if plain:
-            self.inner.submit(lane, plain)
+            self._hand_on(lane, plain)
         for run in filed:
             one = self._filed[run.attempt] = _Filed(lane, run)
             one.preparing = asyncio.create_task(self._prepare(one))
 
     def withdraw(self, attempts: list[AttemptId]) -> None:
         rest = [attempt for attempt in attempts if not self._stop_preparing(attempt)]
+        rest = self._withdraw_waiting(rest)
         if rest:
             self.inner.withdraw(rest)
 
@@ -96,6 +130,7 @@ class Filing:
                 asyncio.get_running_loop().call_soon(one.collecting.cancel)
             elif not self._stop_preparing(attempt):
                 rest.append(attempt)
+        rest = self._withdraw_waiting(rest)
         if rest:
             self.inner.kill(rest)
 
@@ -105,12 +140,20 @@ class Filing:
     async def close(self) -> None:
         for attempt in list(self._filed):
             self._stop_preparing(attempt)
+        self._withdraw_waiting(
+            [run.attempt for gate in self._gates.values() for run in gate.waiting]
+        )
         await self.inner.close()
         await asyncio.sleep(0)
         tasks = [one.collecting for one in self._filed.values() if one.collecting is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, *self._discarding, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._discarding:
+            await asyncio.wait(self._discarding, timeout=DISCARD_SECONDS_MAX)
+        for task in self._discarding:
+            task.cancel()
+        await asyncio.gather(*self._discarding, return_exceptions=True)
 
     def _stop_preparing(self, attempt: AttemptId) -> bool:
         one = self._filed.get(attempt)
@@ -133,7 +176,7 @@ class Filing:
             self._fail(attempt, f"its inputs cannot be had: {error}", its_own=False)
         else:
             one.run, one.preparing = ready, None
-            self.inner.submit(one.lane, [ready])
+            self._hand_on(one.lane, [ready])
 
     def _fail(self, attempt: AttemptId, error: str, *, its_own: bool) -> None:
         self._forget(attempt)
@@ -154,9 +197,15 @@ class Filing:
 
     async def _collect(self, one: _Filed, ended: Finished) -> None:
         try:
-            await self._files.collect(one.run)
+            gathered = await self._gather(one, ended)
+            self._open(one.lane, one.run.attempt)
+            cpu_seconds = ended.cpu_seconds + gathered.cpu_seconds
+            ended = msgspec.structs.replace(ended, cpu_seconds=cpu_seconds)
+            await self._files.bring_home(one.run, gathered)
         except asyncio.CancelledError:
             ended = msgspec.structs.replace(ended, state="cancelled", value=b"", error="cancelled")
+        except _TimedOut as error:
+            ended = msgspec.structs.replace(ended, state="timed_out", value=b"", error=str(error))
         except BadTree as error:
             ended = msgspec.structs.replace(ended, state="failed", value=b"", error=str(error))
         except Exception as error:  # noqa: BLE001 - likewise
@@ -167,12 +216,82 @@ class Filing:
                 error=f"its outputs cannot be brought home: {error}",
                 driver_fault=True,
             )
+        self._open(one.lane, one.run.attempt)
         self._forget(one.run.attempt)
         self._listener.finished([ended])
+
+    async def _gather(self, one: _Filed, ended: Finished) -> Gathered:
+        """Within what is left of the attempt's time."""
+        seconds = self._timeout(one.run.work.timeout_seconds)
+        left = None
+        if seconds is not None:
+            left = max(seconds - (ended.ended_at - ended.started_at), GATHER_SECONDS_MIN)
+        loop = asyncio.get_running_loop()
+        turning_long = loop.call_later(LONG_SECONDS, self._is_long, one.run.attempt)
+        try:
+            async with asyncio.timeout(left):
+                return await self._files.gather(one.run)
+        except TimeoutError:
+            raise _TimedOut(f"timed out after {seconds:g} s, while its outputs were read") from None
+        finally:
+            turning_long.cancel()
+
+    # One task with outputs at a time
+
+    def _hand_on(self, lane: LaneId, runs: list[Run]) -> None:
+        """Gives the driver what is ready, up to the first task with outputs."""
+        gate = self._gates.get(lane)
+        if gate is not None:
+            gate.waiting.extend(runs)
+            if gate.is_long:
+                self._give_back(lane, gate)
+            return
+        for number, run in enumerate(runs):
+            if run.work.outputs is not None:
+                gate = self._gates[lane] = _Gate(run.attempt)
+                gate.waiting.extend(runs[number + 1 :])
+                runs = runs[: number + 1]
+                break
+        self.inner.submit(lane, runs)
+
+    def _open(self, lane: LaneId, attempt: AttemptId) -> None:
+        """That task takes nothing of its lane any more."""
+        gate = self._gates.get(lane)
+        if gate is not None and gate.attempt == attempt:
+            del self._gates[lane]
+            if gate.waiting:
+                self._hand_on(lane, list(gate.waiting))
+
+    def _is_long(self, attempt: AttemptId) -> None:
+        """Others may run sooner elsewhere than behind it."""
+        one = self._filed.get(attempt)
+        gate = None if one is None else self._gates.get(one.lane)
+        if one is not None and gate is not None and gate.attempt == attempt:
+            gate.is_long = True
+            self._give_back(one.lane, gate)
+
+    def _give_back(self, lane: LaneId, gate: _Gate) -> None:
+        attempts = [run.attempt for run in gate.waiting]
+        gate.waiting.clear()
+        if attempts:
+            asyncio.get_running_loop().call_soon(self.returned, lane, attempts)
+
+    def _withdraw_waiting(self, attempts: list[AttemptId]) -> list[AttemptId]:
+        """Withdraws those that wait here; the others come back."""
+        if not self._gates:
+            return attempts
+        wanted, found = set(attempts), []
+        for gate in self._gates.values():
+            found += [run.attempt for run in gate.waiting if run.attempt in wanted]
+            gate.waiting = deque(run for run in gate.waiting if run.attempt not in wanted)
+        if found:
+            asyncio.get_running_loop().call_soon(self.withdrawn, found)
+        return [attempt for attempt in attempts if attempt not in found]
 
     def _forget(self, attempt: AttemptId) -> None:
         one = self._filed.pop(attempt, None)
         if one is not None:
+            self._open(one.lane, attempt)
             task = asyncio.create_task(self._discard(one))
             self._discarding.add(task)
             task.add_done_callback(self._discarding.discard)
@@ -186,6 +305,9 @@ class Filing:
 
     def started(self, attempts: list[tuple[AttemptId, float]]) -> None:
         self._listener.started(attempts)
+        if self._gates:
+            for attempt, _ in attempts:
+                self._is_long(attempt)
 
     def streamed(self, attempt: AttemptId, piece: bytes) -> None:
         self._listener.streamed(attempt, piece)

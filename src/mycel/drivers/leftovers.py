@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 from pathlib import Path
 from typing import Final
+
+from mycel.blobs.removal import remove_tree
 
 ROUNDS_MAX: Final = 10
 """Who forks faster than we kill needs more than one."""
@@ -23,8 +24,7 @@ def remove_leftovers(root: Path, prefix: str) -> None:
     if leftovers:
         kill_abandoned(root)
     for leftover in leftovers:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(leftover)
+        remove_tree(leftover)
 
 
 def kill_abandoned(root: Path) -> None:

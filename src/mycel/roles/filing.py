@@ -32,4 +32,7 @@ def files_of(program: Program, caching: Caching) -> TaskFiles:
     root = program.folder.path / "tasks" / "files"
     if root.exists():
         remove_leftovers(root.resolve(), "run-")
-    return TaskFiles(caching, root.resolve(), program.configuration.worker.shared_paths)
+    worker = program.configuration.worker
+    cache_size = int(worker.files.cache_size)
+    limit = min(int(worker.files.max_output_size) or cache_size, cache_size)
+    return TaskFiles(caching, root.resolve(), worker.shared_paths, limit)

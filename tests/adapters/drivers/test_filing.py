@@ -8,8 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mycel.blobs.errands import Gathered
 from mycel.blobs.errors import BadTree, NoRoom
 from mycel.blobs.layout import NotShared
+from mycel.blobs.trees import Tree
 from mycel.core.files import Outputs
 from mycel.core.identifiers import AttemptId
 from mycel.core.work import Run, Work
@@ -30,10 +32,13 @@ class Folders:
         self.root = root
         self.hold_before = asyncio.Event()
         self.hold_after = asyncio.Event()
+        self.hold_gathering = asyncio.Event()
+        self.hold_gathering.set()
         self.hold_before.set()
         self.hold_after.set()
         self.fails: Exception | None = None
         self.collected: list[AttemptId] = []
+        self.gathering: list[AttemptId] = []
 
     async def prepare(self, run: Run) -> Run:
         await self.hold_before.wait()
@@ -43,8 +48,16 @@ class Folders:
         folder.mkdir(parents=True)
         return msgspec.structs.replace(run, folder=str(folder))
 
-    async def collect(self, run: Run) -> None:
+    async def gather(self, run: Run) -> Gathered:
         assert (Path(run.folder) / "out").exists()
+        self.gathering.append(run.attempt)
+        try:
+            await self.hold_gathering.wait()
+        finally:
+            self.gathering.remove(run.attempt)
+        return Gathered(Tree([]), 0.5)
+
+    async def bring_home(self, run: Run, gathered: Gathered) -> None:
         await self.hold_after.wait()
         if self.fails is not None:
             raise self.fails
@@ -158,5 +171,59 @@ def test_whose_fault_it_is_that_files_cannot_be_had(
         ended = await stage.end_of(run)
         assert (ended.state, ended.driver_fault) == ("failed", is_workers)
         assert str(error) in ended.error
+
+    play(tmp_path, scenario)
+
+
+def test_nothing_starts_in_a_lane_while_outputs_are_read(tmp_path: Path) -> None:
+    async def scenario(stage: Stage, files: Folders) -> None:
+        files.hold_gathering.clear()
+        first = stage.quick()
+        marks = [stage.folder / name for name in ("plain", "filed")]
+        plain = stage.run_of(Work("process", command=("touch", str(marks[0]))))
+        script = f'touch {marks[1]} "$MYCEL_WORKDIR/out"'
+        filed = stage.run_of(
+            Work("process", command=("sh", "-c", script), outputs=Outputs(("out",)))
+        )
+        stage.submit(first)
+        await stage.until(lambda: files.gathering)
+        stage.submit(plain, filed)
+        # What waits behind one that takes long is given back, and does not start.
+        await stage.until(lambda: plain.attempt in stage.recorder.given_back)
+        await stage.until(lambda: filed.attempt in stage.recorder.given_back)
+        stage.submit(plain)
+        await stage.until(lambda: stage.recorder.given_back.count(plain.attempt) == 2)
+        assert not any(mark.exists() for mark in marks)
+        assert first.attempt not in stage.recorder.ends
+        files.hold_gathering.set()
+        end = await stage.end_of(first)
+        assert end.state == "succeeded"
+        assert end.cpu_seconds >= 0.5, "what reading takes is the attempt's"
+        stage.submit(plain, filed)
+        assert (await stage.end_of(plain)).state == "succeeded"
+        assert (await stage.end_of(filed)).state == "succeeded"
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("how", ["time-out", "kill", "close"])
+def test_reading_outputs_ends_with_the_attempt(how: str, tmp_path: Path) -> None:
+    async def scenario(stage: Stage, files: Folders) -> None:
+        files.hold_gathering.clear()
+        work = stage.subject.quick()
+        if how == "time-out":
+            work = msgspec.structs.replace(work, timeout_seconds=1.0)
+        run = stage.run_of(work)
+        stage.submit(run)
+        await stage.until(lambda: (files.root / f"run-{run.attempt}" / "out").exists())
+        if how == "kill":
+            await stage.until(lambda: files.gathering)
+            stage.driver.kill([run.attempt])
+        elif how == "close":
+            await stage.until(lambda: files.gathering)
+            await stage.driver.close()
+        end = await stage.end_of(run)
+        assert end.state == ("timed_out" if how == "time-out" else "cancelled")
+        assert not files.gathering
 
     play(tmp_path, scenario)
