@@ -41,6 +41,8 @@ from .sandbox.holding import Hold, Limits, give
 
 RELAY: Final = str(Path(__file__).with_name("forward_relay.py").resolve())
 OUTPUT_LINES: Final = 20
+LINE_CHARACTERS_MAX: Final = 500
+"""Of what uv wrote, in the error of a task."""
 NO_OWN_NETWORK: Final = (
     "this worker cannot build environments: [worker.environments] allow_builds runs the code of "
     "packages, and there is no sandbox here that keeps it from the network; install bubblewrap, or "
@@ -141,7 +143,7 @@ class Build:
             raise NotToBeHad(f"the environment cannot be built: {error}") from error
         except BaseException:
             # Cancelled too: half-built ones are of no use, and in the way of the next try.
-            self._clear()
+            await asyncio.to_thread(self._clear)
             raise
         finally:
             await proxy.close()
@@ -296,14 +298,15 @@ class Build:
 
 def _failure(end: Finished, settings: EnvironmentSettings, refusals: list[str]) -> NotToBeHad:
     output = (end.stdout + end.stderr).decode(errors="replace").strip()
-    last = "\n".join(output.splitlines()[-OUTPUT_LINES:])
+    lines = [line[:LINE_CHARACTERS_MAX] for line in output.splitlines()]
+    last = "\n".join(lines[-OUTPUT_LINES:])
     if end.state == "timed_out":
         limit = settings.build_seconds_max
         return NotToBeHad(f"the environment was not built within {limit:g} s\n{last}", end.stderr)
     trouble = any(sign in output.lower() for sign in _NETWORK_TROUBLE)
     fault = end.driver_fault or end.state == "cancelled" or trouble
     # It begins with what it works with; the reason is behind that.
-    said = (line for line in output.splitlines() if line.strip() and not line.startswith("Using "))
+    said = (line for line in lines if line.strip() and not line.startswith("Using "))
     reason = next(said, end.error)
     if refusals:
         reason, fault = refusals[0], False

@@ -177,7 +177,8 @@ class PreparingDriver:
             self._fail(need, reason)
         finally:
             del self._obtaining[need]
-        self._pass_on_all()
+            # Cancelled too: somebody may have come who wants it again.
+            self._loop.call_soon(self._pass_on_all)
 
     def _fail(self, need: str, reason: NotToBeHad) -> None:
         now = clock()
