@@ -8,6 +8,8 @@ import pytest
 
 from mycel.drivers.environments import find_uv
 from tests.adapters.drivers.wheels import make_wheel, requirements
+from tests.adapters.sandbox.subjects import needs_bubblewrap
+from tests.attacks.environment_servers import served, wheel, wheel_name
 
 from .conftest import QUICK, SwarmMaker
 from .swarm import Swarm
@@ -75,3 +77,37 @@ def test_a_file_that_is_missing_is_told_with_its_line(swarm: Swarm, tmp_path: Pa
     assert done.code != 0
     assert "job.toml, line 2" in done.err
     assert "nowhere.txt" in done.err
+
+
+@needs_bubblewrap
+def test_code_in_a_wheel_does_not_run_outside_of_the_sandbox(
+    make_swarm: SwarmMaker, tmp_path: Path
+) -> None:
+    swarm = make_swarm(QUICK)
+    swarm.environment["MYCEL_WORKER__SANDBOX"] = "required"
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    trace.chmod(0o777)
+    code = (
+        f"import os; found = [os.getuid(), open({str(swarm.home / 'owner.key')!r}, 'rb').read()]; "
+        f"open({str(trace / 'found')!r}, 'w').write(repr(found))"
+    )
+    with served() as shop:
+        name = wheel_name("evil", "1.0")
+        shop.content[f"/{name}"] = wheel("evil", "1.0", {"evil.pth": f"{code}\n".encode()})
+        swarm.environment["MYCEL_WORKER__ENVIRONMENTS__ALLOW_ADDRESSES"] = (
+            f'["127.0.0.1:{shop.port}"]'
+        )
+        swarm.up(workers=1)
+        task = swarm.client.submit(
+            command=["python", "-c", "import os; print(os.getuid())"],
+            environment=[f"evil @ {shop.url(f'/{name}')}"],
+            sandbox="required",
+            wait=60,
+        )
+        assert (task.state, task.error) == ("succeeded", None), task
+        refused = swarm.client.submit(
+            command=["true"], environment=["evil @ http://169.254.169.254/evil-1.0.zip"], wait=60
+        )
+        assert "a link-local address" in (refused.error or ""), refused
+    assert list(trace.iterdir()) == []

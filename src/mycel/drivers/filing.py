@@ -106,7 +106,10 @@ class Filing:
     def submit(self, lane: LaneId, runs: list[Run]) -> None:
         filed = [run for run in runs if _has_files(run)]
         if not filed:
-            self._hand_on(lane, runs)
+            if lane in self._gates:
+                self._hand_on(lane, runs)
+            else:
+                self.inner.submit(lane, runs)
             return
         plain = [run for run in runs if not _has_files(run)]
         if plain:
