@@ -177,7 +177,7 @@ class Environments:
         try:
             async with self._users_turns[owner], self._turns:
                 self._ready[key] = await self._build(key, text, owner)
-                await self._make_room(key)
+                await self._make_room(key, owner)
         except NotToBeHad as reason:
             self._failures[key] = (clock(), reason)
             self._forget_old_failures()
@@ -252,18 +252,20 @@ class Environments:
             with contextlib.suppress(OSError):
                 os.utime(self._mark(key))
 
-    async def _make_room(self, newest: str) -> None:
-        """Caches go first: what is in them can be had again, and nothing runs from them."""
-        for owner in [one for one, size in self._caches.items() if size is None]:
-            found = await asyncio.to_thread(_size_of, self._caches_root / owner)
-            if self._caches.get(owner, 0) is None:
-                self._caches[owner] = found
-        for owner in list(self._caches):
+    async def _make_room(self, newest: str, owner: str) -> None:
+        """Caches go first: what is in them can be had again, and nothing runs from them. `owner`
+        has just built the newest; nobody else's cache is touched during a build."""
+        for one in [one for one, size in self._caches.items() if size is None]:
+            found = await asyncio.to_thread(_size_of, self._caches_root / one)
+            if self._caches.get(one, 0) is None:
+                self._caches[one] = found
+        for one in list(self._caches):
             if self._is_roomy():
                 return
-            if not self._users_turns[owner].locked() or owner == next(reversed(self._caches)):
-                self._caches.pop(owner, None)
-                await asyncio.to_thread(remove_tree, self._caches_root / owner)
+            if one == owner or not self._users_turns[one].locked():
+                async with contextlib.nullcontext() if one == owner else self._users_turns[one]:
+                    self._caches.pop(one, None)
+                    await asyncio.to_thread(remove_tree, self._caches_root / one)
         for key in list(self._ready):
             if self._is_roomy():
                 return
