@@ -235,7 +235,11 @@ class Member(IndifferentListener):
 
     def hang_up(self, effect: Hangup) -> None:
         self._links.hang_up(effect.peer, effect.reason)
-        if self._swarm is not None and effect.peer in self._connected:
+        if self._swarm is None:
+            return
+        if effect.is_offence:
+            self._swarm.accuse(effect.peer)
+        if effect.peer in self._connected:
             self._swarm.disconnect(effect.peer)
 
     def note(self, effect: Note) -> None:

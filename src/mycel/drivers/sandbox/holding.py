@@ -101,11 +101,6 @@ class Confine(msgspec.Struct, frozen=True, array_like=True, tag=20):
         return bool(self.wrap) and bool(self.offline)
 
     @property
-    def parts_network(self) -> bool:
-        """Whether tasks without the network have a network namespace of their own."""
-        return bool(self.wrap) and bool(self.offline)
-
-    @property
     def keeps_files(self) -> bool:
         """Whether tasks have but some of the machine's files."""
         return bool(self.wrap) or self.rules is not None
