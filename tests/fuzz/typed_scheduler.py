@@ -34,6 +34,7 @@ from mycel.store.sqlite import SqliteStore
 from mycel.swarm.interface import SignedRecord
 from mycel.wire import codec
 from mycel.wire.limits import CONTROL_BYTES_MAX, WORK_BYTES_MAX
+from tests.core.keys import keyed
 from tests.simulation.time import ProcessClock, VirtualClock
 
 from .typed_values import Maker, Pools, structs_of
@@ -96,6 +97,7 @@ class SchedulerTarget:
         self.machine = Scheduler(
             SchedulerSettings(retention_tasks=500),
             digest=lambda value: blake3(value).digest(),
+            keyed=keyed,
             random=self._random.random,
             hasher=blake3,
         )
@@ -109,7 +111,7 @@ class SchedulerTarget:
             amend=self._amended,
         )
         boot = self._store.raise_boot()
-        self._post(events.Restart(boot, self._store.restore()))
+        self._post(events.Restart(boot, self._store.restore(), self._store.secret()))
         for peer in (HONEST, HOSTILE):
             self._arrive(peer, boot)
         for _ in range(HUGE_TASKS):
