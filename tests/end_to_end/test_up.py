@@ -13,6 +13,8 @@ from pathlib import Path
 from .conftest import SwarmMaker
 from .swarm import Swarm, eventually, is_alive, is_listening, processes_of, told_pid
 
+SWITCHED_OFF = 'nothing: switched off: [worker] sandbox = "off"'
+
 
 def line_of(process: subprocess.Popen[bytes], seconds: float = 60.0) -> bytes:
     assert process.stdout is not None
@@ -34,8 +36,9 @@ def test_up_prints_one_object_and_again_the_same(swarm: Swarm) -> None:
         "token": swarm.token,
         "home": str(swarm.home),
         "pids": swarm.pids,
+        "walls": dict.fromkeys(("worker-1", "worker-2"), SWITCHED_OFF),
     }
-    assert list(again.json) == ["api", "token", "home", "pids"]
+    assert list(again.json) == ["api", "token", "home", "pids", "walls"]
     assert list(swarm.pids) == ["gateway", "scheduler", "worker-1", "worker-2"]
     assert all(is_alive(pid) for pid in swarm.pids.values())
     assert stat.S_IMODE((swarm.home / "token").stat().st_mode) == 0o600

@@ -112,7 +112,7 @@ def show(story: Story) -> None:
     failed = failures(story)
     if failed:
         total = sum(count for _, count in failed)
-        print(f"\n{total} of {len(story.tasks)} tasks did not succeed:")
+        print(f"\n{total} of {len(story.grid)} tasks did not succeed:")
         print_table(
             ("TASKS", "WHY"),
             [(str(count), last_line(error)) for error, count in failed[:SHOWN]],

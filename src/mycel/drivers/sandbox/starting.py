@@ -93,7 +93,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         """For people: what holds tasks, or why there are none, and what to do about it."""
         if self.closed:
             return f"nothing, and it takes none: {self.closed}"
-        held = ", ".join(self.walls) or "nothing"
+        held = ", ".join(self.walls) or f"nothing: {self.remarks.get('sandbox', 'no sandbox')}"
         return f"{held}; for more, {self.advice}" if self.advice else held
 
 
