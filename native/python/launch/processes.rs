@@ -189,8 +189,8 @@ fn kill_children() {
     let length = unsafe { call(kernel::READ, given) };
     close(file as usize);
     let mut number = 0usize;
-    for index in 0..length.max(0) as usize {
-        match listing[index] {
+    for byte in listing.iter().take(length.max(0) as usize) {
+        match *byte {
             digit @ b'0'..=b'9' => number = number * 10 + usize::from(digit - b'0'),
             _ => {
                 unsafe { call(kernel::KILL, [number, SIGKILL, 0, 0, 0]) };

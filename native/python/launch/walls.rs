@@ -211,10 +211,11 @@ fn raise_loopback() {
     must(socket, "no socket for the loopback device");
     let mut request = [0u8; 40];
     request[..2].copy_from_slice(b"lo");
-    let place = request.as_mut_ptr() as usize;
-    must(ioctl(socket, SIOCGIFFLAGS, place), "the loopback device is not there");
+    let asked = ioctl(socket, SIOCGIFFLAGS, request.as_mut_ptr() as usize);
+    must(asked, "the loopback device is not there");
     request[FLAGS_AT] |= IFF_UP_RUNNING;
-    must(ioctl(socket, SIOCSIFFLAGS, place), "the loopback device cannot be raised");
+    let raised = ioctl(socket, SIOCSIFFLAGS, request.as_mut_ptr() as usize);
+    must(raised, "the loopback device cannot be raised");
     close(socket as usize);
 }
 
