@@ -11,6 +11,7 @@ import mycel.core
 
 ALLOWED = {
     "__future__",
+    "array",
     "bisect",
     "collections",
     "collections.abc",

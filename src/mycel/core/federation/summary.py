@@ -1,0 +1,36 @@
+"""A cluster in one line: how much there is of each type. Records and gossip carry only this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from mycel.core.quantities import Size
+
+from .graph import ClusterGraph
+
+TYPES_MAX = 64
+
+
+class Summary(msgspec.Struct, frozen=True):
+    totals: dict[str, Size]
+
+    @property
+    def nodes(self) -> int:
+        return self.totals.get("node", 0)
+
+
+def summarise(graph: ClusterGraph) -> Summary:
+    """The types of which there is most, if there are too many."""
+    totals = sorted(graph.totals().items(), key=lambda item: (-item[1], item[0]))
+    return Summary(dict(sorted(totals[:TYPES_MAX])))
+
+
+def shortfall(needs: Mapping[str, int], totals: Mapping[str, int]) -> str:
+    """What there is too little of; empty if it could do."""
+    for name, amount in needs.items():
+        there = totals.get(name, 0)
+        if there < amount:
+            return f"{amount} {name} are wanted, there are {there}"
+    return ""

@@ -1,0 +1,106 @@
+"""Text as values with the line of each key, for job specs in YAML and JSON."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from mycel.client.errors import JobFileError
+from mycel.client.yaml_files import parse_yaml
+from mycel.core.federation.errors import SpecError
+
+TEXT_BYTES_MAX: Final = 1 << 20
+
+Keys = tuple[str, ...]
+
+
+class Document(msgspec.Struct, frozen=True):
+    name: str
+    text: str
+    value: Any
+    lines: dict[Keys, int]
+
+    def place(self, path: Keys) -> str:
+        """`job.yaml, line 7 (resources.0.count)`"""
+        shown = ".".join(path)
+        line = next(
+            (self.lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.lines),
+            None,
+        )
+        where = self.name if line is None else f"{self.name}, line {line}"
+        return f"{where} ({shown})" if shown else where
+
+    def wrong(self, path: Keys, problem: str) -> SpecError:
+        return SpecError(self.place(path), problem)
+
+    def table(self, value: Any, path: Keys, known: frozenset[str]) -> dict[str, Any]:
+        """A mapping without keys that mean nothing."""
+        if not isinstance(value, dict):
+            raise self.wrong(path, f"must be a mapping, not {_kind(value)}")
+        for key in value:
+            if key not in known:
+                raise self.wrong((*path, key), f"{key!r} is not known here ({_listed(known)} are)")
+        return value
+
+    def sequence(self, value: Any, path: Keys) -> list[Any]:
+        if not isinstance(value, list):
+            raise self.wrong(path, f"must be a list, not {_kind(value)}")
+        if not value:
+            raise self.wrong(path, "must not be empty")
+        return value
+
+    def string(self, value: Any, path: Keys) -> str:
+        if isinstance(value, (dict, list)) or value is None:
+            raise self.wrong(path, f"must be a string, not {_kind(value)}")
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return str(value)
+
+    def integer(self, value: Any, path: Keys, least: int = 1) -> int:
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.wrong(path, f"must be a whole number, not {_kind(value)}")
+        if value < least:
+            raise self.wrong(path, f"is {value}, but must be at least {least}")
+        return value
+
+    def boolean(self, value: Any, path: Keys) -> bool:
+        if isinstance(value, str) and value in ("true", "false"):
+            return value == "true"
+        if not isinstance(value, bool):
+            raise self.wrong(path, "must be true or false")
+        return value
+
+    def seconds(self, value: Any, path: Keys) -> float:
+        if isinstance(value, str):
+            try:
+                value = float(value)
+            except ValueError:
+                raise self.wrong(path, f"{value!r} is no number of seconds") from None
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise self.wrong(path, f"must be a number of seconds, not {_kind(value)}")
+        if not 0 <= value <= 1e15:
+            raise self.wrong(path, f"{value} is no number of seconds from 0 on")
+        return float(value)
+
+
+def read_document(name: str, text: str) -> Document:
+    """Raises SpecError."""
+    if len(text.encode(errors="surrogatepass")) > TEXT_BYTES_MAX:
+        raise SpecError(name, f"is over {TEXT_BYTES_MAX >> 20} MiB")
+    try:
+        value, lines = parse_yaml(name, text)
+    except JobFileError as error:
+        raise SpecError("", str(error)) from error
+    return Document(name, text, value, lines)
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "a mapping", list: "a list", str: "a text", type(None): "nothing"}
+    return names.get(type(value), str(value))
+
+
+def _listed(known: frozenset[str]) -> str:
+    return ", ".join(sorted(known))
