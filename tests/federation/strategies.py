@@ -41,7 +41,7 @@ def graphs(draw: st.DrawFn) -> ClusterGraph:
             children.setdefault(parent, []).append(identifier)
         for below in BELOW.get(type_, ()):
             most = 4 if below in ("core", "memory", "ssd") else 2
-            for _ in range(draw(st.integers(0, most))):
+            for _ in range(draw(st.integers(most // 2, most))):
                 grow(below, identifier)
 
     grow("cluster", None)
@@ -49,7 +49,7 @@ def graphs(draw: st.DrawFn) -> ClusterGraph:
 
 
 def counts() -> st.SearchStrategy[Count]:
-    one = st.integers(1, 3).map(exactly)
+    one = st.sampled_from((1, 1, 1, 2, 3)).map(exactly)
     two = st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(1, 2)).map(
         lambda drawn: ranged(drawn[0], drawn[0] + drawn[1], "+", drawn[2])
     )
@@ -100,6 +100,7 @@ def constraints() -> st.SearchStrategy[Constraint]:
 
 @st.composite
 def jobs(draw: st.DrawFn) -> JobRequest:
+    resources: tuple[Request, ...]
     if draw(st.booleans()):
         resources = (draw(slots(("node", "core", "ssd"), 0)),)
     else:

@@ -1,0 +1,170 @@
+"""Which clusters could run a job, level by level, and which one gets it.
+
+    tokens ─ summary ─ graph and subsystems ─ answers (if asked) ─ selection
+      │         │              │                   │
+      └─────────┴── refused, with level and reason ┘
+
+Each level is cheaper than the next and rules out most of what it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from .explanation import explain
+from .expressions import Value
+from .graph import ClusterGraph
+from .levels import Compiled, compile_job
+from .matcher import Query
+from .reasons import Level, Reason
+from .request import JobRequest
+from .selection import COST, ETA, Choice, Draw, Option, Selector
+from .summary import Summary, summarise
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    name: str
+    graph: ClusterGraph
+    summary: Summary
+    state: dict[str, Value] = {}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a cluster says when it is asked. None of it binds it."""
+
+    cluster: str
+    accepts: bool
+    eta_seconds: float = 0.0
+    cost: float = 0.0
+    eta_from: str = ""
+    """`test-only`, `queue`, `history`"""
+    reason: str = ""
+
+
+class Matches:
+    """Clusters that fit, and at which level the others were ruled out."""
+
+    def __init__(
+        self, compiled: Compiled, fitting: list[Cluster], refused: dict[str, Level | Reason]
+    ) -> None:
+        self.compiled = compiled
+        self.fitting = fitting
+        self._refused = refused
+
+    def reasons(self, clusters: Mapping[str, Cluster]) -> dict[str, Reason]:
+        """In words. They take longer than the decision, so they are found when asked for."""
+        found = {}
+        for name, level in self._refused.items():
+            if isinstance(level, Reason):
+                found[name] = level
+                continue
+            reason = explain(self.compiled, clusters[name].graph)
+            assert reason is not None, "it was refused"
+            found[name] = reason
+        return found
+
+
+class Decision(msgspec.Struct, frozen=True):
+    cluster: str = ""
+    """Empty if the job is rejected."""
+    reason: str = ""
+    refused: dict[str, Reason] = {}
+
+
+class ClusterTable:
+    """The clusters that are known. Their graphs share one table of kinds."""
+
+    def __init__(self) -> None:
+        self._clusters: dict[str, Cluster] = {}
+
+    def put(
+        self, name: str, graph: ClusterGraph, state: Mapping[str, Value] | None = None
+    ) -> Cluster:
+        cluster = Cluster(name, graph, summarise(graph), dict(state or {}))
+        self._clusters[name] = cluster
+        return cluster
+
+    def remove(self, name: str) -> None:
+        self._clusters.pop(name, None)
+
+    @property
+    def clusters(self) -> Mapping[str, Cluster]:
+        return self._clusters
+
+    def match(
+        self,
+        job: JobRequest,
+        tokens: Mapping[str, Reason | None] | None = None,
+        *,
+        pruning: bool = True,
+    ) -> Matches:
+        """`tokens` has each cluster that the user named: None if the token is good. Without it
+        all clusters are open."""
+        compiled = compile_job(job)
+        refused: dict[str, Level | Reason] = {}
+        open_ = self._open(tokens, refused)
+        if compiled.impossible:
+            reason = Reason(Level.SPEC, compiled.impossible)
+            refused.update((cluster.name, reason) for cluster in open_)
+            return Matches(compiled, [], refused)
+        query = Query(compiled, pruning=pruning)
+        fitting: list[Cluster] = []
+        needs = compiled.needs.items()
+        for cluster in open_:
+            totals = cluster.summary.totals
+            if pruning and any(totals.get(name, 0) < amount for name, amount in needs):
+                refused[cluster.name] = Level.SUMMARY
+            elif query.ever(cluster.graph):
+                fitting.append(cluster)
+            else:
+                refused[cluster.name] = Level.GRAPH
+        return Matches(compiled, fitting, refused)
+
+    def _open(
+        self, tokens: Mapping[str, Reason | None] | None, refused: dict[str, Level | Reason]
+    ) -> Iterable[Cluster]:
+        if tokens is None:
+            return self._clusters.values()
+        found = []
+        for name, problem in tokens.items():
+            cluster = self._clusters.get(name)
+            if problem is not None:
+                refused[name] = problem
+            elif cluster is None:
+                refused[name] = Reason(Level.TOKEN, "no cluster of this name is registered")
+            else:
+                found.append(cluster)
+        return found
+
+
+def decide(
+    table: ClusterTable,
+    matches: Matches,
+    select: Selector,
+    draw: Draw,
+    *,
+    job: Mapping[str, Value] | None = None,
+    answers: Mapping[str, Answer] | None = None,
+) -> Decision:
+    """Level 1 without answers, level 2 with them: then a cluster that did not answer in time is
+    out. The job is assigned, or rejected with each cluster's reason."""
+    options: list[Option] = []
+    late: dict[str, Reason] = {}
+    for cluster in matches.fitting:
+        attributes = dict(cluster.state)
+        if answers is not None:
+            answer = answers.get(cluster.name)
+            if answer is None or not answer.accepts:
+                words = "did not answer in time" if answer is None else answer.reason or "said no"
+                late[cluster.name] = Reason(Level.ANSWER, words)
+                continue
+            attributes[ETA], attributes[COST] = answer.eta_seconds, answer.cost
+        options.append(Option(cluster.name, attributes))
+    choice = select(options, job or {}, draw) if options else Choice(reason="no cluster fits")
+    if choice.name:
+        return Decision(choice.name, choice.reason)
+    passed = {name: Reason(Level.ANSWER, text) for name, text in choice.dropped.items()}
+    refused = {**matches.reasons(table.clusters), **late, **passed}
+    return Decision(reason=choice.reason, refused=refused)
