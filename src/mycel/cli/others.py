@@ -6,7 +6,7 @@ import argparse
 import importlib
 from typing import Final
 
-SUITES: Final = ("quick", "drivers", "matching", "swarm", "blobs", "models")
+SUITES: Final = ("quick", "drivers", "matching", "swarm", "blobs", "models", "federation")
 
 
 def bench(given: list[str]) -> int:
@@ -15,7 +15,7 @@ def bench(given: list[str]) -> int:
         "suite",
         choices=SUITES,
         help="a whole swarm with tasks, drivers alone, decisions alone, hundreds of nodes without "
-        "tasks, a file between two nodes, or what is added to a model",
+        "tasks, a file between two nodes, what is added to a model, or jobs among clusters",
     )
     parser.add_argument(
         "options", nargs=argparse.REMAINDER, help="`mycel bench SUITE --help` lists them"

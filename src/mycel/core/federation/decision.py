@@ -21,7 +21,7 @@ from .matcher import Query
 from .reasons import Level, Reason
 from .request import JobRequest
 from .selection import COST, ETA, Choice, Draw, Option, Selector
-from .summary import Summary, summarise
+from .summary import Summary, lacks, summarise
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -111,10 +111,10 @@ class ClusterTable:
             return Matches(compiled, [], refused)
         query = Query(compiled, pruning=pruning)
         fitting: list[Cluster] = []
-        needs = compiled.needs.items()
+        needs, together = compiled.needs, compiled.together
         for cluster in open_:
-            totals = cluster.summary.totals
-            if pruning and any(totals.get(name, 0) < amount for name, amount in needs):
+            summary = cluster.summary
+            if pruning and (lacks(needs, summary.totals) or lacks(together, summary.most)):
                 refused[cluster.name] = Level.SUMMARY
             elif query.ever(cluster.graph):
                 fitting.append(cluster)

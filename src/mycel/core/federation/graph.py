@@ -138,9 +138,8 @@ def build_graph(
     for vertex in vertices.values():
         _check_vertex(vertex)
     root = _find_root(vertices, children_of)
-    return _Builder(vertices, children_of, table or KindTable(), attachments or {}).build(
-        root, keep_identifiers
-    )
+    kinds = KindTable() if table is None else table
+    return _Builder(vertices, children_of, kinds, attachments or {}).build(root, keep_identifiers)
 
 
 def _check_vertex(vertex: Vertex) -> None:

@@ -35,6 +35,8 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     child_types: frozenset[str]
     totals: Mapping[str, int]
     """How much of each type lies below it."""
+    most: Mapping[str, int]
+    """How much of each type lies right below one vertex of the subtree, where it is most."""
     vertices: int
     """In the subtree, itself included."""
     has_nodes: bool
@@ -71,7 +73,12 @@ class KindTable:
         if known is not None:
             return known
         totals: dict[str, int] = {}
+        most: dict[str, int] = {}
         for kind, count in below:
+            most[kind.type] = most.get(kind.type, 0) + kind.size * count
+        for kind, count in below:
+            for name, amount in kind.most.items():
+                most[name] = max(most.get(name, 0), amount)
             totals[kind.type] = totals.get(kind.type, 0) + kind.size * count
             for name, amount in kind.totals.items():
                 totals[name] = totals.get(name, 0) + amount * count
@@ -86,6 +93,7 @@ class KindTable:
             children=tuple(below),
             child_types=frozenset(kind.type for kind, _ in below),
             totals=totals,
+            most=most,
             vertices=1 + sum(kind.vertices * count for kind, count in below),
             has_nodes=type_ in NODE_TYPES or any(kind.has_nodes for kind, _ in below),
         )

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from .request import SLOT, JobRequest, Request, least_needs
+from .request import SLOT, JobRequest, Request, least_needs, walk
 
 EXTENSION_TYPES: Final = frozenset(("or_slot", "xor_slot", "non_exclusive_slot"))
 
@@ -45,6 +45,8 @@ class Compiled(msgspec.Struct, frozen=True, eq=False):
     job: JobRequest
     top: Level
     needs: Mapping[str, int]
+    together: Mapping[str, int]
+    """What must lie right below one vertex, somewhere; empty if levels may be skipped."""
     levels: int
     impossible: str = ""
     """What no graph can satisfy; empty if there is nothing of the kind."""
@@ -54,7 +56,18 @@ def compile_job(job: JobRequest) -> Compiled:
     compiler = _Compiler()
     top = compiler.level(job.resources, False)
     needs = least_needs(job.resources)
-    return Compiled(job, top, needs, compiler.levels, compiler.impossible)
+    together = {} if job.skips_levels else _together(job.resources)
+    return Compiled(job, top, needs, together, compiler.levels, compiler.impossible)
+
+
+def _together(requests: tuple[Request, ...]) -> dict[str, int]:
+    """Contents lie in one vertex, whichever it is."""
+    found: dict[str, int] = {}
+    for request in walk(requests):
+        for content in request.contents:
+            if content.type != SLOT:
+                found[content.type] = max(found.get(content.type, 0), content.count.minimum)
+    return found
 
 
 class _Compiler:

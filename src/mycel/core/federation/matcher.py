@@ -62,11 +62,37 @@ class Query:
         self._constraint = compiled.job.constraint
         self._by_name = self._constraint.names_nodes
         self._skips = compiled.job.skips_levels
-        self._answers: dict[tuple[int, int, bool, bool, bool], Candidates | None] = {}
+        self._answers: dict[tuple[Kind, int, bool, bool, bool], Candidates | None] = {}
 
     def ever(self, graph: ClusterGraph) -> bool:
         """Could it run if the cluster were empty and all of it up."""
-        return Search(self, graph, None).fits()
+        if self._by_name:
+            return Search(self, graph, None).fits()
+        if self.compiled.impossible:
+            return False
+        root, top = graph.root_kind, self.compiled.top
+        found: dict[str, dict[int, int]] = {}
+        step = self.step(root, top, True)
+        if self.pruning and step == (top, True, False) and self.permits(root, top, ""):
+            # The root only passes candidates up: stop when there are enough of them.
+            for child, count in root.children:
+                answer = self.answer(child, top, True, False, True)
+                if answer is not None:
+                    collect(found, child, answer, count, top)
+                    if self.enough(found):
+                        return True
+            return False
+        collect(found, root, self.answer(root, top, True, False, True), 1, top)
+        return self.enough(found)
+
+    def enough(self, found: Candidates) -> bool:
+        """Whether the candidates suffice for the topmost requests."""
+        for one in self.compiled.top.wanted:
+            there = total(found.get(one.request.type, NOTHING_OF_IT))
+            if not one.request.count.largest(there):
+                self.note(one, there, "")
+                return False
+        return True
 
     def now(self, occupancy: Occupancy) -> bool:
         return Search(self, occupancy.graph, occupancy).fits()
@@ -75,7 +101,8 @@ class Query:
         self, kind: Kind, level: Level, pristine: bool, exclusive: bool, ignore_status: bool
     ) -> Candidates | None:
         """For an idle subtree, by kind alone."""
-        key = (kind.number, level.number, pristine, exclusive, ignore_status)
+        # By the kind itself: tables number theirs alike.
+        key = (kind, level.number, pristine, exclusive, ignore_status)
         try:
             return self._answers[key]
         except KeyError:
@@ -97,12 +124,29 @@ class Query:
         below, open_, slot = step
         inside = exclusive or slot or _is_exclusive(kind, level)
         found: dict[str, dict[int, int]] = {}
+        if not self.pruning:
+            self._visit_each(kind, below, open_, inside, ignore_status, found)
+            return self.finish(kind, level, below if slot else None, found)
         for child, count in kind.children:
-            # Without pruning every child is visited, however many are alike.
-            for _ in range(1 if self.pruning else count):
-                answer = self.answer(child, below, open_, inside, ignore_status)
-                collect(found, child, answer, count if self.pruning else 1, below)
+            answer = self.answer(child, below, open_, inside, ignore_status)
+            if answer is not None:
+                collect(found, child, answer, count, below)
         return self.finish(kind, level, below if slot else None, found)
+
+    def _visit_each(
+        self,
+        kind: Kind,
+        level: Level,
+        pristine: bool,
+        exclusive: bool,
+        ignore_status: bool,
+        found: dict[str, dict[int, int]],
+    ) -> None:
+        """However many children are alike: for comparison."""
+        for child, count in kind.children:
+            for _ in range(count):
+                answer = self.answer(child, level, pristine, exclusive, ignore_status)
+                collect(found, child, answer, 1, level)
 
     def step(self, kind: Kind, level: Level, pristine: bool) -> tuple[Level, bool, bool] | None:
         """The level to visit the children with, whether they may pass, and whether slots are
@@ -214,14 +258,7 @@ class Search:
 
     def fits(self) -> bool:
         found = self.roots()
-        if found is None:
-            return False
-        for one in self.query.compiled.top.wanted:
-            there = total(found.get(one.request.type, NOTHING_OF_IT))
-            if not one.request.count.largest(there):
-                self.query.note(one, there, "")
-                return False
-        return True
+        return found is not None and self.query.enough(found)
 
     def roots(self) -> Candidates | None:
         """All candidates for the topmost requests."""

@@ -15,6 +15,8 @@ TYPES_MAX = 64
 
 class Summary(msgspec.Struct, frozen=True):
     totals: dict[str, Size]
+    most: dict[str, Size] = {}
+    """How much of each type one vertex contains at most: cores in a socket, nodes in a rack."""
 
     @property
     def nodes(self) -> int:
@@ -23,8 +25,15 @@ class Summary(msgspec.Struct, frozen=True):
 
 def summarise(graph: ClusterGraph) -> Summary:
     """The types of which there is most, if there are too many."""
-    totals = sorted(graph.totals().items(), key=lambda item: (-item[1], item[0]))
-    return Summary(dict(sorted(totals[:TYPES_MAX])))
+    totals = sorted(graph.totals().items(), key=lambda item: (-item[1], item[0]))[:TYPES_MAX]
+    most = graph.root_kind.most
+    return Summary(
+        dict(sorted(totals)), {name: most[name] for name, _ in sorted(totals) if name in most}
+    )
+
+
+def lacks(needs: Mapping[str, int], there: Mapping[str, int]) -> bool:
+    return any(there.get(name, 0) < amount for name, amount in needs.items())
 
 
 def shortfall(needs: Mapping[str, int], totals: Mapping[str, int]) -> str:
