@@ -59,6 +59,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "model": Command("serve NAME where it fits; list, stop NAME", "mycel.cli.model"),
         "peers": Command("list the peers of the scheduler's node", "mycel.cli.network", "peers"),
         "swarm": Command("status; ping PEER", "mycel.cli.network", "swarm"),
+        "cluster": Command("match jobs with clusters' graphs; extract graphs", "mycel.cli.cluster"),
         "config": Command("check or show a configuration", "mycel.cli.configuration", "config"),
         "reload": Command("take over a changed mycel.toml", "mycel.cli.configuration", "reload"),
         "store": Command("check, export or import a journal", "mycel.cli.store"),

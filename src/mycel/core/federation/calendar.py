@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from .errors import FederationError
 from .explanation import explain
 from .graph import ClusterGraph
 from .levels import Compiled, compile_job
@@ -36,7 +37,7 @@ class Hold(msgspec.Struct, frozen=True):
     reserved: bool
 
 
-class UnknownJob(Exception):
+class UnknownJob(FederationError):
     """There is no such job in the calendar, or there is one already."""
 
 
@@ -96,6 +97,16 @@ class Calendar:
         if not any(other.end == hold.end for other in self.holds.values()):
             self._ends.remove(hold.end)
 
+    def replace_graph(self, graph: ClusterGraph) -> None:
+        """By one with the same vertices, attached to other things. Jobs keep what they hold."""
+        assert len(graph) == len(self.graph), "the same vertices"
+        status = self._occupancy.status
+        self.graph = graph
+        self._occupancy = Occupancy(graph)
+        self._counted = set()
+        for vertex, up in status.items():
+            self._occupancy.set_status(vertex, up)
+
     def set_status(self, vertex: int, up: bool) -> None:
         self._occupancy.set_status(vertex, up)
 
@@ -119,9 +130,7 @@ class Calendar:
 
     def _take(self, name: str, compiled: Compiled, start: int, now: int) -> Verdict | None:
         end = start + (compiled.job.duration_seconds or self._horizon)
-        if compiled.job.duration_seconds == 0 and start == now:
-            end = max(end, self._horizon)
-        elif end > self._horizon + (now if start == now else 0):
+        if self._too_long(compiled.job) or (start > now and end > self._horizon):
             return None
         found = self._find(compiled, start, end, now)
         if found is None:

@@ -1,0 +1,313 @@
+"""A backend on NetworkX: the graph is the library's, and every vertex is visited.
+
+It is slow and plain. It shows that the interface asks for nothing that only our own graphs can
+do, and it answers a second time for the tests. Install it with `pip install mycel[networkx]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import networkx  # type: ignore[import-untyped]  # it brings no types along
+
+from mycel.core.federation.calendar import HORIZON_SECONDS, UnknownJob
+from mycel.core.federation.constraints import CONSTRAINED_TYPES
+from mycel.core.federation.errors import GraphError
+from mycel.core.federation.graph import ROOT, ClusterGraph
+from mycel.core.federation.levels import Compiled, Level, Wanted, compile_job
+from mycel.core.federation.packing import bundles
+from mycel.core.federation.reasons import Level as RefusedAt
+from mycel.core.federation.reasons import Outcome, Reason, Verdict
+from mycel.core.federation.request import SLOT, JobRequest
+from mycel.core.federation.subsystems import attached
+from mycel.core.federation.summary import Summary, summarise
+from mycel.federation.jgf import read_graph, read_subsystem
+
+from .interface import UnknownCluster
+
+Slot = tuple[int, ...]
+Found = dict[str, list[Any]]
+"""Candidates by type: vertices, or slots of them."""
+
+
+class _Kept:
+    def __init__(self, source: ClusterGraph) -> None:
+        self.source = source
+        self.graph = networkx.DiGraph()
+        for vertex in range(len(source)):
+            kind = source.kind(vertex)
+            self.graph.add_node(
+                vertex,
+                type=kind.type,
+                size=kind.size,
+                up=kind.up,
+                properties=kind.properties,
+                name=source.name(vertex),
+                rank=source.rank(vertex),
+                attached={},
+            )
+            if vertex != ROOT:
+                self.graph.add_edge(source.parent(vertex), vertex)
+        self.holds: dict[str, tuple[int, int, tuple[int, ...]]] = {}
+        """Start, end and what is held."""
+
+
+class NetworkxBackend:
+    def __init__(self) -> None:
+        self._kept: dict[str, _Kept] = {}
+
+    def put(self, cluster: str, data: bytes) -> Summary:
+        graph = read_graph(data, name=cluster)
+        self._kept[cluster] = _Kept(graph)
+        return summarise(graph)
+
+    def remove(self, cluster: str) -> None:
+        self._kept.pop(cluster, None)
+
+    def attach(self, cluster: str, subsystem: str, data: bytes) -> None:
+        kept = self._of(cluster)
+        found = read_subsystem(data, subsystem, kept.source, name=subsystem)
+        for vertex, node in kept.graph.nodes.items():
+            node["attached"][subsystem] = found.get(vertex, ())
+
+    def detach(self, cluster: str, subsystem: str) -> None:
+        for node in self._of(cluster).graph.nodes.values():
+            node["attached"].pop(subsystem, None)
+
+    def summary(self, cluster: str) -> Summary:
+        return summarise(self._of(cluster).source)
+
+    def satisfy(self, cluster: str, job: JobRequest) -> Verdict:
+        kept, compiled = self._of(cluster), compile_job(job)
+        long = job.duration_seconds > HORIZON_SECONDS
+        if not long and _Walk(kept, compiled, (), check_status=False).place() is not None:
+            return Verdict(Outcome.SATISFIABLE)
+        reason = Reason(RefusedAt.GRAPH, compiled.impossible or "no part of the graph fits")
+        return Verdict(Outcome.UNSATISFIABLE, reason=reason)
+
+    def allocate(self, cluster: str, name: str, job: JobRequest, now: int) -> Verdict:
+        kept = self._of(cluster)
+        _check_new(kept, name)
+        return self._take(kept, name, job, now, now) or _refused()
+
+    def reserve(self, cluster: str, name: str, job: JobRequest, now: int) -> Verdict:
+        kept = self._of(cluster)
+        _check_new(kept, name)
+        ends = sorted({end for _, end, _ in kept.holds.values() if end > now})
+        for start in (now, *ends):
+            verdict = self._take(kept, name, job, start, now)
+            if verdict is not None:
+                return verdict
+        never = self.satisfy(cluster, job)
+        return _refused() if never or not _has_nodes_up(kept, job) else never
+
+    def cancel(self, cluster: str, name: str) -> None:
+        if self._of(cluster).holds.pop(name, None) is None:
+            raise UnknownJob(f"there is no job {name!r} in the calendar")
+
+    def set_status(self, cluster: str, path: str, up: bool) -> None:
+        kept = self._of(cluster)
+        vertex = kept.source.find(path)
+        if vertex is None:
+            raise GraphError(cluster, f"there is no vertex at {path!r}")
+        kept.graph.nodes[vertex]["up"] = up
+
+    def _take(
+        self, kept: _Kept, name: str, job: JobRequest, start: int, now: int
+    ) -> Verdict | None:
+        end = start + (job.duration_seconds or HORIZON_SECONDS)
+        long = job.duration_seconds > HORIZON_SECONDS
+        if long or (start > now and end > HORIZON_SECONDS):
+            return None
+        held = [
+            vertex
+            for begin, until, vertices in kept.holds.values()
+            if (begin < end and start < until) or (start == now and begin <= now and until <= now)
+            for vertex in vertices
+        ]
+        walk = _Walk(kept, compile_job(job), held, check_status=True)
+        found = walk.place()
+        if found is None:
+            return None
+        kept.holds[name] = (start, end, found)
+        outcome = Outcome.RESERVED if start > now else Outcome.ALLOCATED
+        return Verdict(outcome, at_seconds=start, vertices=found)
+
+    def _of(self, cluster: str) -> _Kept:
+        kept = self._kept.get(cluster)
+        if kept is None:
+            raise UnknownCluster(f"there is no graph of a cluster {cluster!r}")
+        return kept
+
+
+def _has_nodes_up(kept: _Kept, job: JobRequest) -> bool:
+    up = [
+        node
+        for node in kept.graph.nodes.values()
+        if node["type"] == "node"
+        and node["up"]
+        and job.constraint.accepts(node["properties"], node["name"], node["rank"])
+    ]
+    return len(up) >= compile_job(job).needs.get("node", 0)
+
+
+def _check_new(kept: _Kept, name: str) -> None:
+    if name in kept.holds:
+        raise UnknownJob(f"job {name!r} is in the calendar already")
+
+
+def _refused() -> Verdict:
+    reason = Reason(RefusedAt.TIME, "no part of the graph fits now")
+    return Verdict(Outcome.NO_MATCH, reason=reason)
+
+
+class _Walk:
+    """One job on one graph: every vertex is visited, and candidates are the vertices."""
+
+    def __init__(
+        self, kept: _Kept, compiled: Compiled, held: Iterable[int], *, check_status: bool
+    ) -> None:
+        self._graph = kept.graph
+        self._compiled = compiled
+        self._held = frozenset(held)
+        self._used = frozenset(
+            above for vertex in self._held for above in (vertex, *kept.source.ancestors(vertex))
+        )
+        self._check_status = check_status
+        self._chosen: dict[tuple[int, int], list[tuple[Wanted, list[Any]]]] = {}
+
+    def place(self) -> tuple[int, ...] | None:
+        """What the job would hold, topmost vertices alone; None if it does not fit."""
+        if self._compiled.impossible:
+            return None
+        top = self._compiled.top
+        found: Found = {}
+        offered = self._visit(ROOT, top, True, False, ())
+        if offered is None:
+            return None
+        self._collect(found, ROOT, offered, top)
+        picked = self._pick(top, found)
+        if picked is None:
+            return None
+        taken: set[int] = set()
+        self._take(picked, False, taken)
+        return tuple(
+            vertex
+            for vertex in sorted(taken)
+            if not taken & networkx.ancestors(self._graph, vertex)
+        )
+
+    def _visit(
+        self, vertex: int, level: Level, pristine: bool, exclusive: bool, above: tuple[Any, ...]
+    ) -> Found | None:
+        node = self._graph.nodes[vertex]
+        wanted = level.by_type.get(node["type"])
+        having = above + tuple(one for those in node["attached"].values() for one in those)
+        inside = exclusive or (wanted is not None and wanted.request.exclusive is True)
+        if not self._permits(vertex, node, wanted, inside, having):
+            return None
+        children = list(self._graph.successors(vertex))
+        skips = self._compiled.job.skips_levels
+        slot = level.slot if level.slot is not None else wanted and wanted.contents.slot
+        found: Found = {}
+        if slot and (self._anchors(children, slot) or (skips and wanted is not None)):
+            self._explore(children, slot.contents, skips, True, having, found)
+            found = {SLOT: self._slots(slot, found)}
+        elif wanted is not None:
+            self._explore(children, wanted.contents, skips, inside, having, found)
+        elif pristine:
+            self._explore(children, level, True, inside, having, found)
+            return found
+        else:
+            return None
+        if wanted is None:
+            return found
+        picked = self._pick(wanted.contents, found)
+        if picked is None:
+            return None
+        self._chosen[vertex, level.number] = picked
+        return {}
+
+    def _permits(
+        self, vertex: int, node: Any, wanted: Wanted | None, inside: bool, having: tuple[Any, ...]
+    ) -> bool:
+        if (self._check_status and not node["up"]) or vertex in self._held:
+            return False
+        if node["type"] in CONSTRAINED_TYPES and not self._compiled.job.constraint.accepts(
+            node["properties"], node["name"], node["rank"]
+        ):
+            return False
+        if wanted is None:
+            return True
+        if inside and vertex in self._used:
+            return False
+        return all(attached(having, require) for require in wanted.request.requires)
+
+    def _anchors(self, children: list[int], slot: Wanted) -> bool:
+        return slot.contents.types <= {self._graph.nodes[child]["type"] for child in children}
+
+    def _explore(
+        self,
+        children: list[int],
+        level: Level,
+        pristine: bool,
+        exclusive: bool,
+        above: tuple[Any, ...],
+        found: Found,
+    ) -> None:
+        for child in children:
+            offered = self._visit(child, level, pristine, exclusive, above)
+            if offered is not None:
+                self._collect(found, child, offered, level)
+
+    def _collect(self, found: Found, child: int, offered: Found, level: Level) -> None:
+        type_ = self._graph.nodes[child]["type"]
+        if type_ in level.types:
+            found.setdefault(type_, []).append((child, level.number))
+        for name, those in offered.items():
+            found.setdefault(name, []).extend(those)
+
+    def _size(self, one: Any) -> int:
+        return 1 if isinstance(one[0], tuple) else int(self._graph.nodes[one[0]]["size"])
+
+    def _slots(self, slot: Wanted, found: Found) -> list[Any]:
+        parts = []
+        for wanted in slot.contents.wanted:
+            members = found.get(wanted.request.type, [])
+            sizes = [self._size(one) for one in members]
+            each = wanted.request.count.largest(sum(sizes))
+            made = bundles(sizes, each) if each else []
+            parts.append([[members[place] for place in bundle] for bundle in made])
+        return [
+            tuple(one for part in bundle for one in part) for bundle in zip(*parts, strict=False)
+        ]
+
+    def _pick(self, level: Level, found: Found) -> list[tuple[Wanted, list[Any]]] | None:
+        picked = []
+        for wanted in level.wanted:
+            offered = found.get(wanted.request.type, [])
+            left = wanted.request.count.largest(sum(map(self._size, offered)))
+            if not left:
+                return None
+            chosen = []
+            for one in offered:
+                if left <= 0:
+                    break
+                chosen.append(one)
+                left -= self._size(one)
+            picked.append((wanted, chosen))
+        return picked
+
+    def _take(
+        self, picked: list[tuple[Wanted, list[Any]]], exclusive: bool, taken: set[int]
+    ) -> None:
+        for wanted, chosen in picked:
+            inside = exclusive or wanted.request.exclusive is True
+            for one in chosen:
+                slot = isinstance(one[0], tuple)
+                for vertex, level in one if slot else (one,):
+                    if inside or slot:
+                        taken.add(vertex)
+                    below = self._chosen.get((vertex, level), [])
+                    self._take(below, inside or slot, taken)

@@ -1,0 +1,1 @@
+"""Graphs made of what batch systems say about their nodes."""
