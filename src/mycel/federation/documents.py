@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+import yaml  # type: ignore[import-untyped]  # it brings no types along
 
 from mycel.client.errors import JobFileError
 from mycel.client.yaml_files import parse_yaml
 from mycel.core.federation.errors import SpecError
 
 TEXT_BYTES_MAX: Final = 1 << 20
+VALUES_MAX: Final = 50_000
 
 Keys = tuple[str, ...]
 
@@ -90,11 +92,37 @@ def read_document(name: str, text: str) -> Document:
     """Raises SpecError."""
     if len(text.encode(errors="surrogatepass")) > TEXT_BYTES_MAX:
         raise SpecError(name, f"is over {TEXT_BYTES_MAX >> 20} MiB")
+    _check_size(name, text)
     try:
         value, lines = parse_yaml(name, text)
     except JobFileError as error:
         raise SpecError("", str(error)) from error
     return Document(name, text, value, lines)
+
+
+def _check_size(name: str, text: str) -> None:
+    """Counts values as if every alias were written out: nine lines of them can make millions."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    sizes: dict[str, int] = {}
+    total = 0
+    open_: list[tuple[str | None, int]] = []
+    try:
+        for event in yaml.parse(text, Loader=loader):
+            if isinstance(event, yaml.AliasEvent):
+                total += sizes.get(event.anchor, 1)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                open_.append((event.anchor, total))
+                total += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                anchor, before = open_.pop()
+                if anchor is not None:
+                    sizes[anchor] = total - before
+            elif isinstance(event, yaml.ScalarEvent):
+                total += 1
+            if total > VALUES_MAX:
+                raise SpecError(name, f"has more than {VALUES_MAX} values")
+    except yaml.YAMLError:
+        return  # the reader says what is wrong with it
 
 
 def _kind(value: Any) -> str:

@@ -17,7 +17,7 @@ def explain(
     """None if it fits."""
     if compiled.impossible:
         return Reason(Level.SPEC, compiled.impossible)
-    query = Query(compiled)
+    query = Query(compiled, aggregates=False)
     if Search(query, graph, occupancy).fits():
         return None
     if occupancy is not None:

@@ -24,7 +24,7 @@ DEPTH_MAX: Final = 24
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)|(?P<text>\"[^\"]*\"|'[^']*')"
-    r"|(?P<name>[A-Za-z_][\w.-]*)|(?P<sign><=|>=|==|!=|[-+*/%()<>,]))"
+    r"|(?P<name>[A-Za-z_][\w.]*)|(?P<sign><=|>=|==|!=|[-+*/%()<>,]))"
 )
 _COMPARE: Final = ("<=", ">=", "==", "!=", "<", ">")
 _FUNCTIONS: Final[dict[str, Callable[..., float]]] = {"min": min, "max": max, "abs": abs}

@@ -20,6 +20,8 @@ ROOT: Final = 0
 SIZE_MAX: Final = 1 << 50
 VERTICES_MAX: Final = 5_000_000
 DEPTH_MAX: Final = 64
+TYPES_MAX: Final = 64
+"""A summary names each of them, and goes into records and gossip."""
 RESERVED_TYPES: Final = frozenset(("slot",))
 CONTAINMENT: Final = "containment"
 
@@ -135,8 +137,13 @@ def build_graph(
     keep_identifiers: bool = True,
 ) -> ClusterGraph:
     """Checks that it is one tree. Raises GraphError with the vertex that is wrong."""
+    types: set[str] = set()
     for vertex in vertices.values():
         _check_vertex(vertex)
+        types.add(vertex.type)
+        if len(types) > TYPES_MAX:
+            place = f"vertex {vertex.identifier!r}"
+            raise GraphError(place, f"the graph has more than {TYPES_MAX} types")
     root = _find_root(vertices, children_of)
     kinds = KindTable() if table is None else table
     return _Builder(vertices, children_of, kinds, attachments or {}).build(root, keep_identifiers)

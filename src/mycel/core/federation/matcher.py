@@ -51,9 +51,14 @@ class Shortage(msgspec.Struct, frozen=True):
 class Query:
     """One job, asked of any number of clusters that share a table of kinds."""
 
-    def __init__(self, compiled: Compiled, *, pruning: bool = True) -> None:
+    def __init__(
+        self, compiled: Compiled, *, pruning: bool = True, aggregates: bool = True
+    ) -> None:
+        """Without `aggregates` no subtree is left out, so that shortages are found where they
+        are; without `pruning` answers are not kept either."""
         self.compiled = compiled
         self.pruning = pruning
+        self.aggregates = pruning and aggregates
         self.shortages: dict[int, Shortage] = {}
         """By the number of the level of the contents that were short."""
         self.lacking: dict[str, int] = {}
@@ -119,7 +124,7 @@ class Query:
         step = self.step(kind, level, pristine)
         if step is None or not self.permits(kind, level, ""):
             return None
-        if self.pruning and self.hopeless(kind.totals, kind, level):
+        if self.aggregates and self.hopeless(kind.totals, kind, level):
             return None
         below, open_, slot = step
         inside = exclusive or slot or _is_exclusive(kind, level)
@@ -183,11 +188,7 @@ class Query:
         wanted = level.by_type.get(kind.type)
         if wanted is None:
             return level.types.isdisjoint(kind.totals)
-        for name, amount in wanted.needs:
-            if free.get(name, 0) < amount:
-                self._short(wanted, free, kind)
-                return True
-        return False
+        return any(free.get(name, 0) < amount for name, amount in wanted.needs)
 
     def finish(
         self, kind: Kind, level: Level, slot_contents: Level | None, found: Candidates
@@ -217,19 +218,6 @@ class Query:
                 return 0
             fewest = number if fewest < 0 else min(fewest, number)
         return max(fewest, 0)
-
-    def _short(self, wanted: Wanted, free: Mapping[str, int], kind: Kind) -> None:
-        """Names the direct content that is short, if it is one."""
-        for one in wanted.contents.wanted:
-            there = free.get(one.request.type, 0)
-            if one.request.type != SLOT and there < one.request.count.minimum:
-                self.note(one, there, kind.type)
-                return
-        for name, amount in wanted.needs:
-            if free.get(name, 0) < amount:
-                there = free.get(name, 0)
-                self._lack(f"{amount} {name} in one {kind.type}, which has {there} of it")
-                return
 
     def note(self, wanted: Wanted, found: int, parent: str) -> None:
         known = self.shortages.get(wanted.contents.number)
@@ -303,7 +291,7 @@ class Search:
             return None
         if not query.permits(kind, level, self.graph.name(vertex), self.graph.rank(vertex)):
             return None
-        if query.pruning and query.hopeless(free, kind, level):
+        if query.aggregates and query.hopeless(free, kind, level):
             return None
         below, open_, slot = step
         found: dict[str, dict[int, int]] = {}

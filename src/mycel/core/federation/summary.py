@@ -10,8 +10,6 @@ from mycel.core.quantities import Size
 
 from .graph import ClusterGraph
 
-TYPES_MAX = 64
-
 
 class Summary(msgspec.Struct, frozen=True):
     totals: dict[str, Size]
@@ -24,12 +22,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def summarise(graph: ClusterGraph) -> Summary:
-    """The types of which there is most, if there are too many."""
-    totals = sorted(graph.totals().items(), key=lambda item: (-item[1], item[0]))[:TYPES_MAX]
-    most = graph.root_kind.most
-    return Summary(
-        dict(sorted(totals)), {name: most[name] for name, _ in sorted(totals) if name in most}
-    )
+    return Summary(dict(sorted(graph.totals().items())), dict(graph.root_kind.most))
 
 
 def lacks(needs: Mapping[str, int], there: Mapping[str, int]) -> bool:
