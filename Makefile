@@ -49,6 +49,7 @@ soak: setup ## Kills, many seeds of the simulated swarm with faults, every attac
 	$(PYTHON) tests/soak/run.py
 	$(PYTHON) -m tests.fuzz.run
 	$(PYTHON) -m tests.attacks.api_flood 5000
+	MYCEL_EXAMPLES=50 $(PYTHON) -m pytest -n auto tests/federation
 	$(VENV)/bin/mycel demo llm --json
 
 bench: setup ## Quick measurements, as JSON

@@ -7,6 +7,7 @@ no vertex is used twice. It takes exponential time and is only for graphs of som
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations
 
 from mycel.core.federation.constraints import CONSTRAINED_TYPES
@@ -158,6 +159,7 @@ def acceptable(count: Count, available: int) -> Iterator[int]:
                 value **= count.operand
 
 
+@cache
 def most_bundles(sizes: tuple[int, ...], wanted: int) -> int:
     best = 0
     for number in range(1, len(sizes) + 1):

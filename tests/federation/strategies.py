@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import strategies as st
 
 from mycel.core.federation.constraints import EVERYWHERE, Constraint
@@ -16,6 +18,8 @@ BELOW = {
     "socket": ("core", "memory", "gpu"),
 }
 VERTICES_MAX = 14
+EXAMPLES = int(os.environ.get("MYCEL_EXAMPLES", "1"))
+"""`make soak` tries many times as many."""
 
 
 @st.composite

@@ -23,7 +23,7 @@ from mycel.federation.jgf import write_graph
 from mycel.federation.specs import read_spec
 
 from .brute_force import BruteForce
-from .strategies import graphs, jobs
+from .strategies import EXAMPLES, graphs, jobs
 from .test_graphs import graph, node
 
 
@@ -159,7 +159,7 @@ def written(cluster: ClusterGraph) -> bytes:
     return write_graph(vertices, children)
 
 
-@settings(max_examples=100)
+@settings(max_examples=30 * EXAMPLES)
 @given(graphs(), st.lists(jobs(), min_size=1, max_size=5))
 def test_backends_agree_with_each_other_and_with_brute_force(
     cluster: ClusterGraph, wanted: list[JobRequest]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_input_that_cannot_be_read_is_no_verdict(
 
 def test_a_sequence_of_jobs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "flux.yaml").write_text(FLUX, encoding="utf-8")
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"do": "allocate", "jobspec": "two.yaml", "expect": "allocated"},
         {"do": "allocate_with_satisfiability", "jobspec": "large.yaml", "expect": "unsatisfiable"},
         {"do": "satisfiability", "jobspec": "two.yaml", "expect": "satisfiable"},
@@ -92,7 +93,7 @@ def test_what_is_extracted_can_be_asked(folder: Path, capsys: pytest.CaptureFixt
 
 
 def test_the_bench_agrees_with_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["--clusters", "20", "--nodes", "80", "--specs", "60", "--unpruned", "12"]
+    sizes = ["--clusters", "12", "--nodes", "80", "--specs", "60", "--unpruned", "6"]
     assert main(["bench", "federation", "--json", *sizes]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["fits"] == {"everywhere": 20, "somewhere": 20, "nowhere": 20}

@@ -154,15 +154,12 @@ def test_nonsense_of_kubernetes_is_refused(value: Any) -> None:
 
 def test_ray_says_the_same_in_all_its_shapes() -> None:
     resources = {"CPU": 4.0, "GPU": 1.0, "memory": 8e9, "accelerator_type:A100": 1.0}
-    listed = [
-        {
-            "node_id": "f" * 56,
-            "node_ip": "10.0.0.1",
-            "state": "ALIVE",
-            "resources_total": resources,
-        },
-        {"node_id": "e" * 56, "node_ip": "10.0.0.2", "state": "DEAD", "resources_total": {}},
+    listed: list[dict[str, Any]] = [
+        {"node_id": "f" * 56, "node_ip": "10.0.0.1", "state": "ALIVE"},
+        {"node_id": "e" * 56, "node_ip": "10.0.0.2", "state": "DEAD"},
     ]
+    for one in listed:
+        one["resources_total"] = resources
     plain = [{"NodeID": "f" * 56, "Alive": True, "NodeName": "10.0.0.1", "Resources": resources}]
     answer = {"result": True, "data": {"result": {"result": listed}}}
     expected = Machine(

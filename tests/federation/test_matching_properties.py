@@ -14,10 +14,10 @@ from mycel.core.federation.packing import bundles, shares
 from mycel.core.federation.request import JobRequest
 
 from .brute_force import BruteForce, most_bundles
-from .strategies import graphs, jobs
+from .strategies import EXAMPLES, graphs, jobs
 
 
-@settings(max_examples=200)
+@settings(max_examples=60 * EXAMPLES)
 @given(graphs(), jobs())
 def test_ever_is_what_brute_force_finds(graph: ClusterGraph, job: JobRequest) -> None:
     expected = BruteForce(graph, job).fits()
@@ -28,7 +28,7 @@ def test_ever_is_what_brute_force_finds(graph: ClusterGraph, job: JobRequest) ->
     assert (explain(compiled, graph) is None) is expected
 
 
-@settings(max_examples=150)
+@settings(max_examples=60 * EXAMPLES)
 @given(graphs(), st.lists(jobs(), min_size=1, max_size=5))
 def test_now_is_what_brute_force_finds_among_what_is_held(
     graph: ClusterGraph, wanted: list[JobRequest]
@@ -44,7 +44,7 @@ def test_now_is_what_brute_force_finds_among_what_is_held(
         held |= set(verdict.vertices)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30 * EXAMPLES)
 @given(graphs(), st.lists(jobs(), min_size=1, max_size=6), st.data())
 def test_cancelling_everything_leaves_an_idle_cluster(
     graph: ClusterGraph, wanted: list[JobRequest], data: st.DataObject
@@ -59,7 +59,7 @@ def test_cancelling_everything_leaves_an_idle_cluster(
     assert (occupancy.taken, occupancy.differing) == ({}, {})
 
 
-@settings(max_examples=60)
+@settings(max_examples=30 * EXAMPLES)
 @given(graphs(), st.lists(jobs(), min_size=1, max_size=6))
 def test_a_reservation_is_the_first_time_at_which_it_fits(
     graph: ClusterGraph, wanted: list[JobRequest]

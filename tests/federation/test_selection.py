@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mycel.core.federation.decision import Answer, ClusterTable, decide
 from mycel.core.federation.errors import ExpressionError
-from mycel.core.federation.expressions import Expression
+from mycel.core.federation.expressions import Expression, Value
 from mycel.core.federation.kinds import KindTable
 from mycel.core.federation.reasons import Level, Reason
 from mycel.core.federation.selection import Option, Selector
@@ -105,7 +105,7 @@ def test_steps_that_are_wrong_are_refused(stages: Any) -> None:
         selector("constraint", stages)
 
 
-NAMES = {"a": 6.0, "b": 4.0, "text": "x", "yes": True}
+NAMES: dict[str, Value] = {"a": 6.0, "b": 4.0, "text": "x", "yes": True}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_expressions_compute(text: str, value: object) -> None:
 
 
 UNREADABLE = """\
-1 +|(1|1 2|a b|min(|a = 1|a; b|__import__('os')|a[0]|1 < 2 < 3|lambda: 1|a if b else c|2 ** 99|f(1)"""
+1 +|(1|1 2|a b|min(|a = 1|a; b|__import__('os')|a[0]|1 < 2 < 3|lambda: 1|a if b else c|f(1)"""
 
 
 @pytest.mark.parametrize(
