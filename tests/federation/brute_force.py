@@ -72,7 +72,7 @@ class BruteForce:
 
     def blocked(self, vertex: int) -> bool:
         kind = self.graph.kind(vertex)
-        if vertex in self.held or (self.check_status and not kind.up):
+        if vertex in self.held or not kind.size or (self.check_status and not kind.up):
             return True
         return kind.type in CONSTRAINED_TYPES and not self.job.constraint.accepts(
             kind.properties, self.graph.name(vertex), self.graph.rank(vertex)
@@ -134,7 +134,7 @@ def supported(level: Requests, inside: bool) -> bool:
     if len(set(types)) < len(types) or (SLOT in types and len(types) > 1):
         return False
     for one in level:
-        if inside and one.exclusive is False:
+        if inside and one.exclusive is False and one.type != SLOT:
             return False
         below = inside or one.type == SLOT or one.exclusive is True
         if not supported(one.contents, below):

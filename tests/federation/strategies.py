@@ -36,7 +36,7 @@ def graphs(draw: st.DrawFn) -> ClusterGraph:
             identifier=identifier,
             type=type_,
             name=f"{type_}{identifier}",
-            size=draw(st.integers(1, 4)) if pool else 1,
+            size=draw(st.integers(0, 4)) if pool else 1,
             rank=len(vertices) if type_ == "node" else -1,
             up=draw(st.sampled_from((True, True, True, False))) if parent else True,
             properties=frozenset(draw(st.sampled_from(((), ("ssd",), ("ssd", "big"))))),

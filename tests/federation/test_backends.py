@@ -109,6 +109,16 @@ def test_status(backend: GraphBackend) -> None:
         backend.set_status("c", "/c/n9", True)
 
 
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_where_nodes_are_never_shared_one_core_takes_a_node(name: str) -> None:
+    backend = make_backend(name, frozenset(("node",)))
+    backend.put("c", CLUSTER)
+    assert backend.allocate("c", "a", spec(1), 0)
+    assert backend.allocate("c", "b", spec(1), 0)
+    assert str(backend.allocate("c", "c", spec(1), 0)) == "no-match"
+    assert str(backend.reserve("c", "c", spec(2), 0)) == "reserved@60"
+
+
 def test_nothing_is_half_put(backend: GraphBackend) -> None:
     backend.put("c", CLUSTER)
     with pytest.raises(GraphError):
@@ -160,11 +170,11 @@ def written(cluster: ClusterGraph) -> bytes:
 
 
 @settings(max_examples=30 * EXAMPLES)
-@given(graphs(), st.lists(jobs(), min_size=1, max_size=5))
+@given(graphs(), st.lists(jobs(), min_size=1, max_size=5), st.sampled_from(("", "node", "rack")))
 def test_backends_agree_with_each_other_and_with_brute_force(
-    cluster: ClusterGraph, wanted: list[JobRequest]
+    cluster: ClusterGraph, wanted: list[JobRequest], whole: str
 ) -> None:
-    backends = [make_backend(name) for name in BUILT_IN]
+    backends = [make_backend(name, frozenset((whole,))) for name in BUILT_IN]
     for backend in backends:
         backend.put("c", written(cluster))
     for number, job in enumerate(wanted):

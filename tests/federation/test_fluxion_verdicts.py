@@ -68,7 +68,9 @@ def test_a_job_takes_what_fluxion_gives_it(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", SEQUENCES, ids=lambda case: case["title"])
 def test_jobs_one_after_the_other(case: dict[str, Any]) -> None:
-    calendar = Calendar(fluxion_graph(case["graph"]))
+    whole_nodes = all("nodex" in policy for policy in case["policies"])
+    whole = frozenset(("node",)) if whole_nodes else frozenset[str]()
+    calendar = Calendar(fluxion_graph(case["graph"]), whole=whole)
     for number, step in enumerate(case["steps"], 1):
         if step["do"] == "cancel":
             calendar.cancel(str(step.get("job", step.get("jobid"))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ from mycel.core.federation.reasons import Level, Reason
 from mycel.core.federation.selection import Option, Selector
 from mycel.core.federation.steps import selector
 from mycel.federation.jgf import read_graph
+from mycel.federation.selectors import UnknownSelector, make_selector
 from mycel.federation.specs import read_spec
 
 from .test_graphs import graph, node
@@ -217,3 +219,23 @@ def test_who_is_asked_and_says_no_or_nothing_is_out() -> None:
     refused = decide(clusters, matches, first, draw, answers=no).refused
     assert refused["small"] == Reason(Level.ANSWER, "the queue is closed")
     assert refused["large"] == Reason(Level.ANSWER, "did not answer in time")
+
+
+def test_plug_ins_bring_selections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "their_selection.py").write_text(
+        "from mycel.core.federation.selection import Choice\n"
+        "def last(options):\n"
+        "    return lambda clusters, job, draw: Choice(max(one.name for one in clusters))\n",
+        encoding="utf-8",
+    )
+    information = tmp_path / "their-1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Name: their\nVersion: 1\n", encoding="utf-8")
+    (information / "entry_points.txt").write_text(
+        "[mycel.cluster_selectors]\nlast = their_selection:last\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert make_selector("last")(OPTIONS, {}, Random(1).randrange).name == "c"
+    assert make_selector("lowest-cost")(OPTIONS, {}, Random(1).randrange).name == "b"
+    with pytest.raises(UnknownSelector, match="weighted"):
+        make_selector("best")

@@ -59,6 +59,9 @@ def _add_sequence(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", type=Path)
     parser.add_argument("steps", type=Path, help='JSON lines: {"do": "allocate", "jobspec": …}')
     parser.add_argument("--jobspecs", type=Path, help="the folder that job specs are found in")
+    parser.add_argument(
+        "--whole", action="append", default=[], metavar="TYPE", help="never shared, such as node"
+    )
     _add_common(parser)
     parser.set_defaults(function=sequence)
 
@@ -105,11 +108,14 @@ def satisfy(options: argparse.Namespace) -> int:
 
 
 def sequence(options: argparse.Namespace) -> int:
+    steps, policies = _steps(options.steps)
+    if policies and all("nodex" in str(policy) for policy in policies):
+        options.whole.append("node")  # what Fluxion's policies of this name do
     backend = _backend(options)
     folder = options.jobspecs or options.steps.parent
     rows: list[tuple[str, str, str, str]] = []
     right = True
-    for number, step in enumerate(_steps(options.steps), 1):
+    for number, step in enumerate(steps, 1):
         said = _play(backend, step, str(number), folder)
         expected = step.get("expect")
         right &= expected in (None, said)
@@ -121,12 +127,14 @@ def sequence(options: argparse.Namespace) -> int:
     return 0 if right else NO
 
 
-def _steps(path: Path) -> list[dict[str, Any]]:
-    """JSON lines, or one list, alone or under "steps"."""
+def _steps(path: Path) -> tuple[list[dict[str, Any]], list[Any]]:
+    """JSON lines, or one list, alone or under "steps"; and the policies that go with them."""
     data = path.read_bytes()
+    policies: Any = []
     try:
         whole = msgspec.json.decode(data)
         steps = whole.get("steps", [whole]) if isinstance(whole, dict) else whole
+        policies = whole.get("policies", []) if isinstance(whole, dict) else []
     except msgspec.DecodeError:
         try:
             steps = [msgspec.json.decode(line) for line in data.splitlines() if line.strip()]
@@ -136,7 +144,7 @@ def _steps(path: Path) -> list[dict[str, Any]]:
         isinstance(step, dict) and "do" in step for step in steps
     ):
         raise UsageError(f"{path}: each step is a mapping with 'do'")
-    return steps
+    return steps, policies if isinstance(policies, list) else []
 
 
 def _play(backend: GraphBackend, step: dict[str, Any], name: str, folder: Path) -> str:
@@ -201,7 +209,7 @@ def _extract_facts(options: argparse.Namespace) -> int:
 
 
 def _backend(options: argparse.Namespace) -> GraphBackend:
-    backend = make_backend(options.backend)
+    backend = make_backend(options.backend, frozenset(getattr(options, "whole", ())))
     backend.put(CLUSTER, read_file(options.graph))
     for name, path in map(_named, options.subsystem):
         backend.attach(CLUSTER, name, read_file(path))

@@ -42,8 +42,17 @@ class UnknownJob(FederationError):
 
 
 class Calendar:
-    def __init__(self, graph: ClusterGraph, *, horizon_seconds: int = HORIZON_SECONDS) -> None:
+    def __init__(
+        self,
+        graph: ClusterGraph,
+        *,
+        horizon_seconds: int = HORIZON_SECONDS,
+        whole: frozenset[str] = frozenset(),
+    ) -> None:
+        """Jobs get vertices of the types in `whole` alone or not at all: many clusters give out
+        whole nodes only."""
         self.graph = graph
+        self._whole = whole
         self.holds: dict[str, Hold] = {}
         self._horizon = horizon_seconds
         self._occupancy = Occupancy(graph)
@@ -145,7 +154,7 @@ class Calendar:
 
     def _find(self, compiled: Compiled, start: int, end: int, now: int) -> Placement | None:
         occupancy = self.during(start, end, now)
-        return place(Search(Query(compiled), self.graph, occupancy))
+        return place(Search(Query(compiled), self.graph, occupancy), self._whole)
 
     def _refusal(self, compiled: Compiled, now: int) -> Verdict:
         end = now + (compiled.job.duration_seconds or self._horizon)

@@ -101,7 +101,7 @@ class _Compiler:
             self._refuse(f"{request.type!r} is an extension of Fluxion's that is not supported")
         if request.type == SLOT and not request.contents:
             self._refuse("a slot must contain something")
-        if in_exclusive and request.exclusive is False:
+        if in_exclusive and request.exclusive is False and request.type != SLOT:
             self._refuse(f"{request.type!r} is to be shared inside of something exclusive")
 
     def _refuse(self, problem: str) -> None:

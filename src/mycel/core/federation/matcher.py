@@ -167,7 +167,10 @@ class Query:
         return (level, True, False) if pristine else None
 
     def permits(self, kind: Kind, level: Level, name: str, rank: int = -1) -> bool:
-        """Constraints on nodes, and what the request requires of subsystems."""
+        """Constraints on nodes, and what the request requires of subsystems. What has no size
+        offers nothing, and nor does what lies in it."""
+        if not kind.size:
+            return False
         if kind.type in CONSTRAINED_TYPES and not self._constraint.accepts(
             kind.properties, name, rank
         ):

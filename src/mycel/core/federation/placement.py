@@ -39,8 +39,9 @@ class Placement(msgspec.Struct, frozen=True):
         return counted
 
 
-def place(search: Search) -> Placement | None:
-    """None if it does not fit."""
+def place(search: Search, whole: frozenset[str] = frozenset()) -> Placement | None:
+    """None if it does not fit. Vertices of the types in `whole` are never shared: who gets
+    something of one gets all of it."""
     if not search.fits():
         return None
     placer = _Placer(search)
@@ -51,7 +52,18 @@ def place(search: Search) -> Placement | None:
     else:
         candidates.extend(placer.offers(ROOT, top, True, False))
     placer.choose(candidates, top, True, False)
-    return placer.result()
+    return _widened(placer.result(), search.graph, whole) if whole else placer.result()
+
+
+def _widened(found: Placement, graph: ClusterGraph, whole: frozenset[str]) -> Placement:
+    exclusive = dict.fromkeys(found.exclusive)
+    for vertex in (*found.exclusive, *found.shared):
+        for one in (vertex, *graph.ancestors(vertex)):
+            if graph.kind(one).type in whole:
+                exclusive.update(dict.fromkeys(graph.subtree(one)))
+    above = {one for vertex in exclusive for one in graph.ancestors(vertex)}
+    shared = (above | set(found.shared)) - set(exclusive)
+    return Placement(tuple(sorted(exclusive)), tuple(sorted(shared)))
 
 
 class _Placer:

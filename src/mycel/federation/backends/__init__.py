@@ -18,21 +18,21 @@ class UnknownBackend(FederationError):
     """The configuration names a backend that is not installed."""
 
 
-def make_backend(name: str = "memory") -> GraphBackend:
-    """Raises UnknownBackend."""
+def make_backend(name: str = "memory", whole: frozenset[str] = frozenset()) -> GraphBackend:
+    """`whole` has types that are never shared, such as `node`. Raises UnknownBackend."""
     if name == "memory":
-        return MemoryBackend()
+        return MemoryBackend(whole)
     if name == "networkx":
         try:
             from .networkx_backend import NetworkxBackend
         except ImportError:
             raise UnknownBackend("NetworkX is missing: pip install 'mycel[networkx]'") from None
-        return NetworkxBackend()
+        return NetworkxBackend(whole)
     found = installed(GROUP)
     if name not in found:
         known = ", ".join((*BUILT_IN, *sorted(found)))
         raise UnknownBackend(f"there is no graph backend {name!r}; there are {known}")
-    return cast("GraphBackend", found[name].load()())
+    return cast("GraphBackend", found[name].load()(whole))
 
 
 __all__ = [

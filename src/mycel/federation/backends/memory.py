@@ -15,8 +15,8 @@ from .interface import UnknownCluster
 
 
 class _Kept:
-    def __init__(self, graph: ClusterGraph) -> None:
-        self.calendar = Calendar(graph)
+    def __init__(self, graph: ClusterGraph, whole: frozenset[str]) -> None:
+        self.calendar = Calendar(graph, whole=whole)
         self.subsystems: dict[str, dict[int, tuple[Attachment, ...]]] = {}
 
     def redraw(self) -> None:
@@ -28,13 +28,14 @@ class _Kept:
 
 
 class MemoryBackend:
-    def __init__(self) -> None:
+    def __init__(self, whole: frozenset[str] = frozenset()) -> None:
+        self._whole = whole
         self._table = KindTable()
         self._kept: dict[str, _Kept] = {}
 
     def put(self, cluster: str, data: bytes) -> Summary:
         graph = read_graph(data, name=cluster, table=self._table)
-        self._kept[cluster] = _Kept(graph)
+        self._kept[cluster] = _Kept(graph, self._whole)
         return summarise(graph)
 
     def remove(self, cluster: str) -> None:

@@ -54,7 +54,8 @@ class _Kept:
 
 
 class NetworkxBackend:
-    def __init__(self) -> None:
+    def __init__(self, whole: frozenset[str] = frozenset()) -> None:
+        self._whole = whole
         self._kept: dict[str, _Kept] = {}
 
     def put(self, cluster: str, data: bytes) -> Summary:
@@ -126,7 +127,7 @@ class NetworkxBackend:
             if (begin < end and start < until) or (start == now and begin <= now and until <= now)
             for vertex in vertices
         ]
-        walk = _Walk(kept, compile_job(job), held, check_status=True)
+        walk = _Walk(kept, compile_job(job), held, check_status=True, whole=self._whole)
         found = walk.place()
         if found is None:
             return None
@@ -166,8 +167,15 @@ class _Walk:
     """One job on one graph: every vertex is visited, and candidates are the vertices."""
 
     def __init__(
-        self, kept: _Kept, compiled: Compiled, held: Iterable[int], *, check_status: bool
+        self,
+        kept: _Kept,
+        compiled: Compiled,
+        held: Iterable[int],
+        *,
+        check_status: bool,
+        whole: frozenset[str] = frozenset(),
     ) -> None:
+        self._whole = whole
         self._graph = kept.graph
         self._compiled = compiled
         self._held = frozenset(held)
@@ -232,7 +240,8 @@ class _Walk:
     def _permits(
         self, vertex: int, node: Any, wanted: Wanted | None, inside: bool, having: tuple[Any, ...]
     ) -> bool:
-        if (self._check_status and not node["up"]) or vertex in self._held:
+        down = self._check_status and not node["up"]
+        if down or not node["size"] or vertex in self._held:
             return False
         if node["type"] in CONSTRAINED_TYPES and not self._compiled.job.constraint.accepts(
             node["properties"], node["name"], node["rank"]
@@ -299,6 +308,13 @@ class _Walk:
             picked.append((wanted, chosen))
         return picked
 
+    def _widened(self, vertex: int) -> list[int]:
+        """The vertices that are never shared which a vertex lies in, or is."""
+        if not self._whole:
+            return []
+        above = (vertex, *networkx.ancestors(self._graph, vertex))
+        return [one for one in above if self._graph.nodes[one]["type"] in self._whole]
+
     def _take(
         self, picked: list[tuple[Wanted, list[Any]]], exclusive: bool, taken: set[int]
     ) -> None:
@@ -309,5 +325,6 @@ class _Walk:
                 for vertex, level in one if slot else (one,):
                     if inside or slot:
                         taken.add(vertex)
+                    taken.update(self._widened(vertex))
                     below = self._chosen.get((vertex, level), [])
                     self._take(below, inside or slot, taken)
