@@ -189,6 +189,8 @@ def test_reservations_fill_gaps_and_move_up_when_others_are_cancelled() -> None:
     one, two = want("node", 1, exclusive=True), want("node", 2, exclusive=True)
     assert str(calendar.reserve("a", ask(one, duration=100), 0)) == "allocated"
     assert str(calendar.reserve("b", ask(two, duration=50), 0)) == "reserved@100"
+    longer = ask(one, duration=101)
+    assert str(calendar.allocate("c", longer, 0)) == "no-match", "it would run into b"
     assert str(calendar.reserve("c", ask(one, duration=100), 0)) == "allocated"
     assert str(calendar.reserve("d", ask(one, duration=101), 0)) == "reserved@150"
     calendar.cancel("b")
