@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mycel.core.federation.calendar import Calendar
+from mycel.core.federation.decision import ClusterTable
 from mycel.core.federation.graph import ClusterGraph, Vertex, build_graph
 from mycel.core.federation.reasons import Level, Outcome
 from mycel.core.federation.request import JobRequest
@@ -230,3 +231,21 @@ def test_constraints_count_nodes(constraint: Any, nodes: int) -> None:
     calendar = Calendar(cluster(1, 1, 1))
     assert calendar.satisfy(ask(want("node", nodes), constraints=constraint))
     assert not calendar.satisfy(ask(want("node", nodes + 1), constraints=constraint))
+
+
+@pytest.mark.parametrize(("unit", "size"), [("GB", 2), ("MB", 2000), ("GiB", 2), ("", 2000)])
+def test_memory_is_asked_for_in_any_unit(unit: str, size: int) -> None:
+    vertices = {
+        "0": Vertex(identifier="0", type="cluster", name="c"),
+        "1": Vertex(identifier="1", type="node", name="n"),
+        "2": Vertex(identifier="2", type="core", name="core0"),
+        "3": Vertex(identifier="3", type="memory", name="memory0", size=size, unit=unit),
+    }
+    graph = build_graph(vertices, {"0": ["1"], "1": ["2", "3"]})
+    clusters = ClusterTable()
+    clusters.put("c", graph)
+    for memory, fits in (("2GB", True), ("1500MB", True), ("3GB", False)):
+        job = read_spec(f"task: {{requirements: {{min_memory: {memory}}}}}")
+        assert bool(Calendar(graph).satisfy(job)) is fits
+        assert bool(clusters.match(job).fitting) is fits
+        assert bool(clusters.match(job).reasons(clusters.clusters)) is not fits

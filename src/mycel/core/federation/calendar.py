@@ -25,6 +25,7 @@ from .occupancy import Occupancy
 from .placement import Placement, place
 from .reasons import Level, Outcome, Reason, Verdict
 from .request import JobRequest
+from .units import in_units, units_of
 
 HORIZON_SECONDS: Final = 100 * 365 * 86_400
 """Calendars end somewhere. A job without a time limit holds its vertices until then."""
@@ -61,7 +62,7 @@ class Calendar:
         self._ends: list[int] = []
 
     def satisfy(self, job: JobRequest) -> Verdict:
-        compiled = compile_job(job)
+        compiled = self._compiled(job)
         reason = self._too_long(job) or explain(compiled, self.graph)
         if reason is None:
             return Verdict(Outcome.SATISFIABLE)
@@ -69,7 +70,7 @@ class Calendar:
 
     def allocate(self, name: str, job: JobRequest, now: int) -> Verdict:
         self._check_new(name)
-        compiled = compile_job(job)
+        compiled = self._compiled(job)
         return self._take(name, compiled, now, now) or self._refusal(compiled, now)
 
     def allocate_or_say_never(self, name: str, job: JobRequest, now: int) -> Verdict:
@@ -82,7 +83,7 @@ class Calendar:
 
     def reserve(self, name: str, job: JobRequest, now: int) -> Verdict:
         self._check_new(name)
-        compiled = compile_job(job)
+        compiled = self._compiled(job)
         verdict = self._take(name, compiled, now, now)
         if verdict:
             return verdict
@@ -136,6 +137,9 @@ class Calendar:
             self._occupancy.hold(self.holds[name].vertices)
         self._counted = wanted
         return self._occupancy
+
+    def _compiled(self, job: JobRequest) -> Compiled:
+        return compile_job(in_units(job, units_of(self.graph)))
 
     def _take(self, name: str, compiled: Compiled, start: int, now: int) -> Verdict | None:
         end = start + (compiled.job.duration_seconds or self._horizon)

@@ -22,6 +22,7 @@ from .reasons import Level, Reason
 from .request import JobRequest
 from .selection import COST, ETA, Choice, Draw, Option, Selector
 from .summary import Summary, lacks, summarise
+from .units import has_units, in_units, units_of
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -29,6 +30,7 @@ class Cluster(msgspec.Struct, frozen=True):
     graph: ClusterGraph
     summary: Summary
     state: dict[str, Value] = {}
+    units: dict[str, str] = {}
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -60,7 +62,9 @@ class Matches:
             if isinstance(level, Reason):
                 found[name] = level
                 continue
-            reason = explain(self.compiled, clusters[name].graph)
+            graph = clusters[name].graph
+            job = in_units(self.compiled.job, clusters[name].units)
+            reason = explain(compile_job(job), graph)
             assert reason is not None, "it was refused"
             found[name] = reason
         return found
@@ -82,7 +86,7 @@ class ClusterTable:
     def put(
         self, name: str, graph: ClusterGraph, state: Mapping[str, Value] | None = None
     ) -> Cluster:
-        cluster = Cluster(name, graph, summarise(graph), dict(state or {}))
+        cluster = Cluster(name, graph, summarise(graph), dict(state or {}), units_of(graph))
         self._clusters[name] = cluster
         return cluster
 
@@ -110,11 +114,19 @@ class ClusterTable:
             refused.update((cluster.name, reason) for cluster in open_)
             return Matches(compiled, [], refused)
         query = Query(compiled, pruning=pruning)
+        convert = has_units(job)
+        queries: dict[tuple[tuple[str, str], ...], Query] = {}
         fitting: list[Cluster] = []
-        needs, together = compiled.needs, compiled.together
         for cluster in open_:
-            summary = cluster.summary
-            if pruning and (lacks(needs, summary.totals) or lacks(together, summary.most)):
+            if convert:
+                key = tuple(cluster.units.items())
+                query = queries.get(key) or queries.setdefault(
+                    key, Query(compile_job(in_units(job, cluster.units)), pruning=pruning)
+                )
+            summary, wanted = cluster.summary, query.compiled
+            if pruning and (
+                lacks(wanted.needs, summary.totals) or lacks(wanted.together, summary.most)
+            ):
                 refused[cluster.name] = Level.SUMMARY
             elif query.ever(cluster.graph):
                 fitting.append(cluster)

@@ -22,6 +22,7 @@ from mycel.core.federation.reasons import Outcome, Reason, Verdict
 from mycel.core.federation.request import SLOT, JobRequest
 from mycel.core.federation.subsystems import attached
 from mycel.core.federation.summary import Summary, summarise
+from mycel.core.federation.units import in_units, units_of
 from mycel.federation.jgf import read_graph, read_subsystem
 
 from .interface import UnknownCluster
@@ -52,6 +53,9 @@ class _Kept:
         self.holds: dict[str, tuple[int, int, tuple[int, ...]]] = {}
         """Start, end and what is held."""
 
+    def compiled(self, job: JobRequest) -> Compiled:
+        return compile_job(in_units(job, units_of(self.source)))
+
 
 class NetworkxBackend:
     def __init__(self, whole: frozenset[str] = frozenset()) -> None:
@@ -80,7 +84,8 @@ class NetworkxBackend:
         return summarise(self._of(cluster).source)
 
     def satisfy(self, cluster: str, job: JobRequest) -> Verdict:
-        kept, compiled = self._of(cluster), compile_job(job)
+        kept = self._of(cluster)
+        compiled = kept.compiled(job)
         long = job.duration_seconds > HORIZON_SECONDS
         if not long and _Walk(kept, compiled, (), check_status=False).place() is not None:
             return Verdict(Outcome.SATISFIABLE)
@@ -127,7 +132,7 @@ class NetworkxBackend:
             if (begin < end and start < until) or (start == now and begin <= now and until <= now)
             for vertex in vertices
         ]
-        walk = _Walk(kept, compile_job(job), held, check_status=True, whole=self._whole)
+        walk = _Walk(kept, kept.compiled(job), held, check_status=True, whole=self._whole)
         found = walk.place()
         if found is None:
             return None
