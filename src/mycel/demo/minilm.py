@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, os.path.abspath("lib"))  # noqa: PTH100 - a link, which is to stay one
 
-import numpy as np  # type: ignore[import-not-found]
+import numpy as np
 
 Array = Any
 LAYERS, HEADS, TOKENS_MAX = 6, 12, 256
