@@ -1,0 +1,562 @@
+"""Run here or forward: the kernel of `homes`. `policies/homes.py` says what each message means.
+
+Tasks stand in one linked list at a time, through `following`. Held places are records of a pool,
+linked in the same way. Messages between schedulers are records too; an event names its record.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy
+from numba import njit
+from numpy.typing import NDArray
+
+from .events import Heap, Integers, below, pop, push
+
+RUN, END, NOTICE, MESSAGE, GOSSIP, WAKE = 0, 1, 2, 3, 4, 5
+REQUEST, ANSWER, ASK, OFFER, FILL, WITHDRAW = 0, 1, 2, 3, 4, 5
+HOMES_MAX = 62
+"""The homes asked for a job are the bits of one integer."""
+MILLI = 1000
+
+# Fields of a message record.
+KIND, TARGET, SOURCE, JOB, TASKS, TASK_COUNT, PLACES, PLACE_COUNT, SHORT, FREE = range(10)
+COLD, NEXT, FIELDS = 10, 11, 12
+# Fields of `counters`.
+MESSAGES, COMPLETIONS, FORWARDED, WITHDRAWALS = range(4)
+# Fields of `settings`.
+ONE_WAY_NS, COLD_NS, GOSSIP_NS, SHARES, ASKS, LINKS = range(6)
+
+
+class State(NamedTuple):
+    heap: Heap
+    random: NDArray[numpy.uint64]
+    settings: Integers
+    counters: Integers
+    # Work
+    first_task: Integers
+    entry: Integers
+    start_ns: Integers
+    end_ns: Integers
+    server_of: Integers
+    following: Integers
+    # Homes
+    home_of: Integers
+    members: Integers
+    member_first: Integers
+    cursor: Integers
+    free: Integers
+    free_total: Integers
+    # The line of each home: a ring of (origin, count)
+    line: Integers
+    line_head: Integers
+    line_size: Integers
+    # Schedulers
+    waiting_first: Integers
+    waiting_last: Integers
+    waiting_count: Integers
+    unanswered: Integers
+    heard: Integers
+    wants_at: Integers
+    warm: NDArray[numpy.bool_]
+    busy_until: Integers
+    link_count: Integers
+    inbox_first: Integers
+    inbox_last: Integers
+    asked: Integers
+    # Pools
+    place_server: Integers
+    place_next: Integers
+    message: Integers
+    pools: Integers
+    """First spare place, first spare message (linked through KIND)."""
+
+
+@njit(cache=True)
+def hold(state: State, home: int) -> int:
+    """A server with room, booked; -1 without any."""
+    if state.free_total[home] == 0:
+        return -1
+    begin, end = state.member_first[home], state.member_first[home + 1]
+    cursor = state.cursor[home]
+    while state.free[state.members[cursor]] == 0:
+        cursor += 1
+        if cursor == end:
+            cursor = begin
+    state.cursor[home] = cursor
+    server = state.members[cursor]
+    state.free[server] -= 1
+    state.free_total[home] -= 1
+    return server
+
+
+@njit(cache=True)
+def new_place(state: State, server: int) -> int:
+    place = state.pools[0]
+    if place < 0:
+        raise MemoryError("all records of held places are in use")
+    state.pools[0] = state.place_next[place]
+    state.place_server[place] = server
+    state.place_next[place] = -1
+    return place
+
+
+@njit(cache=True)
+def hold_places(state: State, home: int, count: int) -> tuple[int, int]:
+    """Up to `count` places: the first of the list, and how many."""
+    first, last, held = -1, -1, 0
+    while held < count:
+        server = hold(state, home)
+        if server < 0:
+            break
+        place = new_place(state, server)
+        if first < 0:
+            first = place
+        else:
+            state.place_next[last] = place
+        last = place
+        held += 1
+    return first, held
+
+
+@njit(cache=True)
+def free_place(state: State, place: int) -> tuple[int, int]:
+    """Gives the record back: its server, and the next place of its list."""
+    server, following = state.place_server[place], state.place_next[place]
+    state.place_next[place] = state.pools[0]
+    state.pools[0] = place
+    return server, following
+
+
+@njit(cache=True)
+def launch(state: State, now: int, home: int, task: int, server: int) -> None:
+    state.server_of[task] = server
+    state.counters[MESSAGES] += 1
+    earliest = max(now, state.busy_until[home]) + state.settings[ONE_WAY_NS]
+    push(state.heap, earliest, task, 0, RUN)
+
+
+@njit(cache=True)
+def new_message(state: State, kind: int, source: int, target: int) -> int:
+    message = state.pools[1]
+    if message < 0:
+        raise MemoryError("all message records are in use")
+    record = state.message[message]
+    state.pools[1] = record[KIND]
+    record[:] = 0
+    record[KIND] = kind
+    record[SOURCE] = source
+    record[TARGET] = target
+    record[JOB] = -1
+    record[TASKS] = -1
+    record[PLACES] = -1
+    record[NEXT] = -1
+    return message
+
+
+@njit(cache=True)
+def tell(state: State, now: int, message: int) -> None:
+    record = state.message[message]
+    source, target = record[SOURCE], record[TARGET]
+    busy = state.busy_until
+    state.counters[MESSAGES] += 1
+    low, high = min(source, target), max(source, target)
+    if not state.warm[high, low]:
+        state.warm[high, low] = True
+        state.link_count[source] += 1
+        state.link_count[target] += 1
+        busy[source] = max(now, busy[source]) + state.settings[COLD_NS]
+        record[COLD] = 1
+    earliest = max(now, busy[source]) + state.settings[ONE_WAY_NS]
+    push(state.heap, earliest, message, 0, MESSAGE)
+
+
+@njit(cache=True)
+def start_here(state: State, now: int, home: int, first: int, count: int) -> tuple[int, int]:
+    """Starts what there is room for, from a list of tasks: the first of the rest, and how many."""
+    if home >= len(state.free_total):
+        return first, count
+    while count > 0:
+        server = hold(state, home)
+        if server < 0:
+            break
+        following = state.following[first]
+        launch(state, now, home, first, server)
+        first = following
+        count -= 1
+    return first, count
+
+
+@njit(cache=True)
+def add_want(state: State, home: int, origin: int, count: int) -> None:
+    capacity = state.line.shape[1]
+    if state.line_size[home] == capacity:
+        raise MemoryError("the line of a home is full")
+    place = (state.line_head[home] + state.line_size[home]) % capacity
+    state.line[home, place, 0] = origin
+    state.line[home, place, 1] = count
+    state.line_size[home] += 1
+
+
+@njit(cache=True)
+def wait(state: State, origin: int, first: int, count: int) -> None:
+    if state.waiting_count[origin] == 0:
+        state.waiting_first[origin] = first
+    else:
+        state.following[state.waiting_last[origin]] = first
+    last = first
+    for _ in range(count - 1):
+        last = state.following[last]
+    state.waiting_last[origin] = last
+    state.waiting_count[origin] += count
+    if origin < len(state.free_total):
+        add_want(state, origin, origin, count)
+
+
+@njit(cache=True)
+def best_home(state: State, origin: int, excluded: int, start: int) -> int:
+    homes = len(state.free_total)
+    for only_warm in (True, False):
+        if only_warm and state.link_count[origin] < state.settings[LINKS]:
+            continue
+        best = -1
+        for step in range(homes):
+            home = (start + step) % homes
+            if home == origin or (excluded >> home) & 1:
+                continue
+            if only_warm and (
+                state.heard[origin, home] <= 0
+                or not state.warm[max(origin, home), min(origin, home)]
+            ):
+                continue
+            if best < 0 or state.heard[origin, home] > state.heard[origin, best]:
+                best = home
+        if best >= 0:
+            return best
+    return -1
+
+
+@njit(cache=True)
+def withdraw_if_done(state: State, now: int, origin: int) -> None:
+    if state.waiting_count[origin] > 0 or state.unanswered[origin] > 0:
+        return
+    wants = state.wants_at[origin]
+    if wants == 0:
+        return
+    for home in range(len(state.free_total)):
+        if (wants >> home) & 1:
+            state.counters[WITHDRAWALS] += 1
+            tell(state, now, new_message(state, WITHDRAW, origin, home))
+    state.wants_at[origin] = 0
+
+
+@njit(cache=True)
+def ask_next(state: State, now: int, origin: int, job: int, count: int) -> None:
+    asked, number = state.asked[job], 0
+    for home in range(len(state.free_total)):
+        number += (asked >> home) & 1
+    if number >= state.settings[ASKS]:
+        return
+    home = best_home(state, origin, asked, below(state.random, len(state.free_total)))
+    if home < 0:
+        return
+    state.asked[job] |= 1 << home
+    state.unanswered[origin] += 1
+    message = new_message(state, ASK, origin, home)
+    state.message[message, JOB] = job
+    state.message[message, SHORT] = count
+    tell(state, now, message)
+
+
+@njit(cache=True)
+def place_job(state: State, now: int, job: int) -> None:
+    origin = state.entry[job]
+    begin, end = state.first_task[job], state.first_task[job + 1]
+    for task in range(begin, end):
+        state.following[task] = task + 1 if task + 1 < end else -1
+    first, count = start_here(state, now, origin, begin, end - begin)
+    if count == 0:
+        return
+    state.asked[job] = 0
+    homes = len(state.free_total)
+    start = below(state.random, homes)
+    targets = numpy.empty(state.settings[SHARES], numpy.int64)
+    found, chosen = 0, 0
+    while found < len(targets):
+        home = best_home(state, origin, chosen, start)
+        if home < 0:
+            break
+        chosen |= 1 << home
+        targets[found] = home
+        found += 1
+    if found == 0:
+        wait(state, origin, first, count)
+        return
+    shares = numpy.empty(found, numpy.int64)
+    total, left = 0, count
+    for number in range(found):
+        total += max(state.heard[origin, targets[number]], 0) + 1
+    for number in range(found):
+        weight = max(state.heard[origin, targets[number]], 0) + 1
+        shares[number] = count * weight // total
+        left -= shares[number]
+    for number in range(left):
+        shares[number % found] += 1
+    for number in range(found):
+        if shares[number] == 0:
+            continue
+        target = targets[number]
+        state.asked[job] |= 1 << target
+        state.unanswered[origin] += 1
+        state.heard[origin, target] -= shares[number] * MILLI
+        state.counters[FORWARDED] += shares[number]
+        last = first
+        for _ in range(shares[number] - 1):
+            last = state.following[last]
+        following = state.following[last]
+        state.following[last] = -1
+        message = new_message(state, REQUEST, origin, target)
+        record = state.message[message]
+        record[JOB] = job
+        record[TASKS] = first
+        record[TASK_COUNT] = shares[number]
+        tell(state, now, message)
+        first = following
+
+
+@njit(cache=True)
+def serve(state: State, now: int, home: int) -> None:
+    capacity = state.line.shape[1]
+    while state.line_size[home] > 0:
+        head = state.line_head[home]
+        origin = state.line[home, head, 0]
+        if origin == home and state.waiting_count[home] == 0:
+            state.line_head[home] = (head + 1) % capacity
+            state.line_size[home] -= 1
+            continue
+        first, held = hold_places(state, home, state.line[home, head, 1])
+        if held == 0:
+            return
+        state.line[home, head, 1] -= held
+        if state.line[home, head, 1] == 0:
+            state.line_head[home] = (head + 1) % capacity
+            state.line_size[home] -= 1
+        if origin == home:
+            while first >= 0:
+                server, first = free_place(state, first)
+                if state.waiting_count[home] > 0:
+                    task = state.waiting_first[home]
+                    state.waiting_first[home] = state.following[task]
+                    state.waiting_count[home] -= 1
+                    launch(state, now, home, task, server)
+                else:
+                    state.free[server] += 1
+                    state.free_total[home] += 1
+            withdraw_if_done(state, now, home)
+        else:
+            message = new_message(state, OFFER, home, origin)
+            record = state.message[message]
+            record[PLACES] = first
+            record[PLACE_COUNT] = held
+            record[FREE] = state.free_total[home] * MILLI
+            tell(state, now, message)
+
+
+@njit(cache=True)
+def requested(
+    state: State, now: int, home: int, origin: int, job: int, first: int, count: int
+) -> None:
+    first, count = start_here(state, now, home, first, count)
+    if count > 0:
+        add_want(state, home, origin, count)
+    message = new_message(state, ANSWER, home, origin)
+    record = state.message[message]
+    record[JOB] = job
+    record[TASKS] = first
+    record[TASK_COUNT] = count
+    record[FREE] = state.free_total[home] * MILLI
+    tell(state, now, message)
+
+
+@njit(cache=True)
+def answered(
+    state: State, now: int, origin: int, home: int, job: int, first: int, count: int
+) -> None:
+    if count > 0:
+        state.wants_at[origin] |= 1 << home
+        first, count = start_here(state, now, origin, first, count)
+    if count > 0:
+        wait(state, origin, first, count)
+        ask_next(state, now, origin, job, count)
+    withdraw_if_done(state, now, origin)
+
+
+@njit(cache=True)
+def asked_for(state: State, now: int, home: int, origin: int, job: int, count: int) -> None:
+    first, held = hold_places(state, home, count)
+    if held < count:
+        add_want(state, home, origin, count - held)
+    message = new_message(state, OFFER, home, origin)
+    record = state.message[message]
+    record[JOB] = job
+    record[PLACES] = first
+    record[PLACE_COUNT] = held
+    record[SHORT] = count - held
+    record[FREE] = state.free_total[home] * MILLI
+    tell(state, now, message)
+
+
+@njit(cache=True)
+def offered(
+    state: State, now: int, origin: int, home: int, job: int, places: int, held: int, short: int
+) -> None:
+    if held > 0:
+        given = min(held, state.waiting_count[origin])
+        message = new_message(state, FILL, origin, home)
+        record = state.message[message]
+        record[PLACES] = places
+        record[TASK_COUNT] = given
+        if given > 0:
+            record[TASKS] = state.waiting_first[origin]
+            last = state.waiting_first[origin]
+            for _ in range(given - 1):
+                last = state.following[last]
+            state.waiting_first[origin] = state.following[last]
+            state.waiting_count[origin] -= given
+            state.following[last] = -1
+        tell(state, now, message)
+    if job >= 0:
+        state.unanswered[origin] -= 1
+        if short > 0:
+            state.wants_at[origin] |= 1 << home
+            if state.waiting_count[origin] > 0:
+                ask_next(state, now, origin, job, min(short, state.waiting_count[origin]))
+    withdraw_if_done(state, now, origin)
+
+
+@njit(cache=True)
+def filled(state: State, now: int, home: int, places: int, tasks: int) -> None:
+    surplus = False
+    while places >= 0:
+        server, places = free_place(state, places)
+        if tasks >= 0:
+            following = state.following[tasks]
+            launch(state, now, home, tasks, server)
+            tasks = following
+        else:
+            state.free[server] += 1
+            state.free_total[home] += 1
+            surplus = True
+    if surplus:
+        serve(state, now, home)
+
+
+@njit(cache=True)
+def withdrawn(state: State, home: int, origin: int) -> None:
+    capacity, kept = state.line.shape[1], 0
+    for number in range(state.line_size[home]):
+        place = (state.line_head[home] + number) % capacity
+        if state.line[home, place, 0] != origin:
+            goal = (state.line_head[home] + kept) % capacity
+            state.line[home, goal, 0] = state.line[home, place, 0]
+            state.line[home, goal, 1] = state.line[home, place, 1]
+            kept += 1
+    state.line_size[home] = kept
+
+
+@njit(cache=True)
+def deliver(state: State, now: int, message: int) -> None:
+    record = state.message[message]
+    kind, target, source, job = record[KIND], record[TARGET], record[SOURCE], record[JOB]
+    tasks, task_count, places = record[TASKS], record[TASK_COUNT], record[PLACES]
+    held, short, free = record[PLACE_COUNT], record[SHORT], record[FREE]
+    record[KIND] = state.pools[1]
+    state.pools[1] = message
+    if kind == REQUEST:
+        requested(state, now, target, source, job, tasks, task_count)
+    elif kind == ANSWER:
+        state.unanswered[target] -= 1
+        state.heard[target, source] = free
+        answered(state, now, target, source, job, tasks, task_count)
+    elif kind == ASK:
+        asked_for(state, now, target, source, job, short)
+    elif kind == OFFER:
+        state.heard[target, source] = free
+        offered(state, now, target, source, job, places, held, short)
+    elif kind == FILL:
+        filled(state, now, target, places, tasks if task_count > 0 else -1)
+    else:
+        withdrawn(state, target, source)
+
+
+@njit(cache=True)
+def read_inbox(state: State, now: int, target: int) -> None:
+    while state.inbox_first[target] >= 0:
+        message = state.inbox_first[target]
+        record = state.message[message]
+        if state.busy_until[target] <= now and record[COLD] and state.settings[COLD_NS] > 0:
+            record[COLD] = 0
+            state.busy_until[target] = now + state.settings[COLD_NS]
+        if state.busy_until[target] > now:
+            push(state.heap, state.busy_until[target], target, 0, WAKE)
+            return
+        state.inbox_first[target] = record[NEXT]
+        deliver(state, now, message)
+
+
+@njit(cache=True)
+def receive(state: State, now: int, message: int) -> None:
+    target = state.message[message, TARGET]
+    if state.inbox_first[target] < 0:
+        state.inbox_first[target] = message
+        state.inbox_last[target] = message
+        read_inbox(state, now, target)
+    else:
+        state.message[state.inbox_last[target], NEXT] = message
+        state.inbox_last[target] = message
+
+
+@njit(cache=True)
+def run_homes(
+    state: State, arrival_ns: Integers, duration_ns: Integers, heard_round: Integers
+) -> None:
+    heap = state.heap
+    jobs, unfinished, job, now = len(arrival_ns), len(duration_ns), 0, 0
+    schedulers = len(state.busy_until)
+    if schedulers > 1:
+        push(heap, state.settings[GOSSIP_NS], 0, 0, GOSSIP)
+    while unfinished > 0:
+        if job < jobs and (heap.state[0] == 0 or arrival_ns[job] <= heap.time_ns[0]):
+            now = arrival_ns[job]
+            place_job(state, now, job)
+            job += 1
+            continue
+        now, payload = pop(heap)
+        kind, number = payload & 15, payload >> 32
+        if kind == RUN:
+            state.start_ns[number] = now
+            push(heap, now + duration_ns[number], number, 0, END)
+        elif kind == END:
+            state.end_ns[number] = now
+            unfinished -= 1
+            state.counters[COMPLETIONS] += 1
+            push(heap, now + state.settings[ONE_WAY_NS], number, 0, NOTICE)
+        elif kind == NOTICE:
+            server = state.server_of[number]
+            home = state.home_of[server]
+            state.free[server] += 1
+            state.free_total[home] += 1
+            serve(state, now, home)
+        elif kind == MESSAGE:
+            receive(state, now, number)
+        elif kind == WAKE:
+            read_inbox(state, now, number)
+        else:
+            if heap.state[0] == 0 and job == jobs:
+                raise RuntimeError("tasks wait, and nothing more can happen")
+            state.counters[MESSAGES] += 3 * schedulers
+            for scheduler in range(schedulers):
+                state.heard[scheduler] = heard_round
+            heard_round[:] = state.free_total * MILLI
+            push(heap, now + state.settings[GOSSIP_NS], 0, 0, GOSSIP)

@@ -1,0 +1,54 @@
+"""What one scheduler believes to be free on the servers it places on.
+
+A booking is made when a task is sent and given back when the end of the task is heard. So a ledger
+never promises what a server does not have, and is late by one message at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from .model import Demand, Resources, Server
+
+Hold = tuple[int, Demand, tuple[int, ...]]
+"""A booked place: the server, what is booked there, and on which GPUs."""
+
+
+class Ledger:
+    def __init__(self, servers: Sequence[Server], members: Iterable[int]) -> None:
+        self.members: Final = list(members)
+        self.books: Final = {
+            member: Resources(servers[member].resources.capacity) for member in self.members
+        }
+        self.down: Final[set[int]] = set()
+        self.cores_free_milli = sum(book.cores_milli for book in self.books.values())
+        self._cursor = 0
+
+    def next_fit(self, demand: Demand) -> int | None:
+        """Goes on where the last task was placed: fast, and fills server after server."""
+        count = len(self.members)
+        if not count or self.cores_free_milli < demand.cores_milli:
+            return None
+        for _ in range(count):
+            member = self.members[self._cursor]
+            if member not in self.down and self.books[member].fits(demand):
+                return member
+            self._cursor = (self._cursor + 1) % count
+        return None
+
+    def hold(self, demand: Demand) -> Hold | None:
+        member = self.next_fit(demand)
+        if member is None:
+            return None
+        return self.book(member, demand, self.books[member].best_gpus(demand))
+
+    def book(self, member: int, demand: Demand, gpus: tuple[int, ...]) -> Hold:
+        self.books[member].take(demand, gpus)
+        self.cores_free_milli -= demand.cores_milli
+        return member, demand, gpus
+
+    def release(self, hold: Hold) -> None:
+        member, demand, gpus = hold
+        self.books[member].give(demand, gpus)
+        self.cores_free_milli += demand.cores_milli
