@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .events import Heap, Integers, below, pop, push
 
-RUN, END, NOTICE, MESSAGE, GOSSIP, WAKE = 0, 1, 2, 3, 4, 5
+RUN, END, NOTICE, MESSAGE, WAKE = 0, 1, 2, 3, 4
 REQUEST, ANSWER, ASK, OFFER, FILL, WITHDRAW = 0, 1, 2, 3, 4, 5
 HOMES_MAX = 62
 """The homes asked for a job are the bits of one integer."""
@@ -26,7 +26,7 @@ COLD, NEXT, FIELDS = 10, 11, 12
 # Fields of `counters`.
 MESSAGES, COMPLETIONS, FORWARDED, WITHDRAWALS = range(4)
 # Fields of `settings`.
-ONE_WAY_NS, COLD_NS, GOSSIP_NS, SHARES, ASKS, LINKS = range(6)
+ONE_WAY_NS, COLD_NS, FRESH_NS, UNKNOWN_MILLI, SHARES, ASKS, LINKS = range(7)
 
 
 class State(NamedTuple):
@@ -58,6 +58,7 @@ class State(NamedTuple):
     waiting_count: Integers
     unanswered: Integers
     heard: Integers
+    heard_ns: Integers
     wants_at: Integers
     warm: NDArray[numpy.bool_]
     busy_until: Integers
@@ -215,23 +216,28 @@ def wait(state: State, origin: int, first: int, count: int) -> None:
 
 
 @njit(cache=True)
-def best_home(state: State, origin: int, excluded: int, start: int) -> int:
+def believed(state: State, now: int, origin: int, home: int) -> int:
+    if now - state.heard_ns[origin, home] > state.settings[FRESH_NS]:
+        return state.settings[UNKNOWN_MILLI]
+    return state.heard[origin, home]
+
+
+@njit(cache=True)
+def best_home(state: State, now: int, origin: int, excluded: int, start: int) -> int:
     homes = len(state.free_total)
     for only_warm in (True, False):
         if only_warm and state.link_count[origin] < state.settings[LINKS]:
             continue
-        best = -1
+        best, most = -1, 0
         for step in range(homes):
             home = (start + step) % homes
             if home == origin or (excluded >> home) & 1:
                 continue
-            if only_warm and (
-                state.heard[origin, home] <= 0
-                or not state.warm[max(origin, home), min(origin, home)]
-            ):
+            belief = believed(state, now, origin, home)
+            if only_warm and (belief <= 0 or not state.warm[max(origin, home), min(origin, home)]):
                 continue
-            if best < 0 or state.heard[origin, home] > state.heard[origin, best]:
-                best = home
+            if best < 0 or belief > most:
+                best, most = home, belief
         if best >= 0:
             return best
     return -1
@@ -258,7 +264,7 @@ def ask_next(state: State, now: int, origin: int, job: int, count: int) -> None:
         number += (asked >> home) & 1
     if number >= state.settings[ASKS]:
         return
-    home = best_home(state, origin, asked, below(state.random, len(state.free_total)))
+    home = best_home(state, now, origin, asked, below(state.random, len(state.free_total)))
     if home < 0:
         return
     state.asked[job] |= 1 << home
@@ -284,7 +290,7 @@ def place_job(state: State, now: int, job: int) -> None:
     targets = numpy.empty(state.settings[SHARES], numpy.int64)
     found, chosen = 0, 0
     while found < len(targets):
-        home = best_home(state, origin, chosen, start)
+        home = best_home(state, now, origin, chosen, start)
         if home < 0:
             break
         chosen |= 1 << home
@@ -296,9 +302,9 @@ def place_job(state: State, now: int, job: int) -> None:
     shares = numpy.empty(found, numpy.int64)
     total, left = 0, count
     for number in range(found):
-        total += max(state.heard[origin, targets[number]], 0) + 1
+        total += max(believed(state, now, origin, targets[number]), 0) + 1
     for number in range(found):
-        weight = max(state.heard[origin, targets[number]], 0) + 1
+        weight = max(believed(state, now, origin, targets[number]), 0) + 1
         shares[number] = count * weight // total
         left -= shares[number]
     for number in range(left):
@@ -309,7 +315,9 @@ def place_job(state: State, now: int, job: int) -> None:
         target = targets[number]
         state.asked[job] |= 1 << target
         state.unanswered[origin] += 1
-        state.heard[origin, target] -= shares[number] * MILLI
+        belief = believed(state, now, origin, target) - shares[number] * MILLI
+        state.heard[origin, target] = belief
+        state.heard_ns[origin, target] = now
         state.counters[FORWARDED] += shares[number]
         last = first
         for _ in range(shares[number] - 1):
@@ -478,11 +486,13 @@ def deliver(state: State, now: int, message: int) -> None:
     elif kind == ANSWER:
         state.unanswered[target] -= 1
         state.heard[target, source] = free
+        state.heard_ns[target, source] = now
         answered(state, now, target, source, job, tasks, task_count)
     elif kind == ASK:
         asked_for(state, now, target, source, job, short)
     elif kind == OFFER:
         state.heard[target, source] = free
+        state.heard_ns[target, source] = now
         offered(state, now, target, source, job, places, held, short)
     elif kind == FILL:
         filled(state, now, target, places, tasks if task_count > 0 else -1)
@@ -518,20 +528,17 @@ def receive(state: State, now: int, message: int) -> None:
 
 
 @njit(cache=True)
-def run_homes(
-    state: State, arrival_ns: Integers, duration_ns: Integers, heard_round: Integers
-) -> None:
+def run_homes(state: State, arrival_ns: Integers, duration_ns: Integers) -> None:
     heap = state.heap
     jobs, unfinished, job, now = len(arrival_ns), len(duration_ns), 0, 0
-    schedulers = len(state.busy_until)
-    if schedulers > 1:
-        push(heap, state.settings[GOSSIP_NS], 0, 0, GOSSIP)
     while unfinished > 0:
         if job < jobs and (heap.state[0] == 0 or arrival_ns[job] <= heap.time_ns[0]):
             now = arrival_ns[job]
             place_job(state, now, job)
             job += 1
             continue
+        if heap.state[0] == 0:
+            raise RuntimeError("tasks wait, and nothing more can happen")
         now, payload = pop(heap)
         kind, number = payload & 15, payload >> 32
         if kind == RUN:
@@ -550,13 +557,5 @@ def run_homes(
             serve(state, now, home)
         elif kind == MESSAGE:
             receive(state, now, number)
-        elif kind == WAKE:
-            read_inbox(state, now, number)
         else:
-            if heap.state[0] == 0 and job == jobs:
-                raise RuntimeError("tasks wait, and nothing more can happen")
-            state.counters[MESSAGES] += 3 * schedulers
-            for scheduler in range(schedulers):
-                state.heard[scheduler] = heard_round
-            heard_round[:] = state.free_total * MILLI
-            push(heap, now + state.settings[GOSSIP_NS], 0, 0, GOSSIP)
+            read_inbox(state, now, number)

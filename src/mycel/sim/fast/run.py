@@ -10,7 +10,7 @@ import numpy
 from mycel.sim.errors import ScenarioError
 from mycel.sim.generator import Generator
 from mycel.sim.model import NS_PER_MS
-from mycel.sim.policies.homes import HomesOptions, home_count, home_of
+from mycel.sim.policies.homes import UNKNOWN_SHARE, HomesOptions, home_count, home_of
 from mycel.sim.policies.power_of_d import PowerOfDOptions
 from mycel.sim.policies.sparrow import SparrowOptions
 from mycel.sim.policy import Options
@@ -151,7 +151,7 @@ class _Run:
             )
         state = self._homes_state(options, count)
         self.heap = state.heap
-        homes.run_homes(state, work.arrival_ns, work.duration_ns, state.free_total * homes.MILLI)
+        homes.run_homes(state, work.arrival_ns, work.duration_ns)
 
     def _homes_state(self, options: HomesOptions, count: int) -> homes.State:
         cluster, work = self.cluster, self.work
@@ -175,7 +175,8 @@ class _Run:
                 [
                     cluster.one_way_ns,
                     round(options.cold_link_ms * NS_PER_MS),
-                    round(options.gossip_ms * NS_PER_MS),
+                    round(options.fresh_ms * NS_PER_MS),
+                    int(free_total.sum()) * homes.MILLI // count // UNKNOWN_SHARE,
                     options.shares,
                     options.asks,
                     options.links,
@@ -202,7 +203,8 @@ class _Run:
             waiting_last=zeros(everyone),
             waiting_count=zeros(everyone),
             unanswered=zeros(everyone),
-            heard=numpy.tile(free_total * homes.MILLI, (everyone, 1)),
+            heard=numpy.zeros((everyone, count), numpy.int64),
+            heard_ns=numpy.full((everyone, count), -(10**18), numpy.int64),
             wants_at=zeros(everyone),
             warm=numpy.zeros((everyone, count), numpy.bool_),
             busy_until=zeros(everyone),

@@ -14,8 +14,8 @@ At a home its own waiting tasks and the wants of others stand in one line, by wh
 them. A want is not for one task: the origin fills an offer with whatever has waited longest, so
 each waiting task always has a want somewhere.
 
-Simplified here: homes gossip what they have free once a period, and a scheduler hears each round
-one period late; there is one shape of task for each want; wants do not expire.
+Simplified here: a scheduler hears what a home has free from the home's answers and offers, not by
+gossip, which is slower than tasks end; wants do not expire.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from mycel.sim.model import NS_PER_MS, Demand, Job, Server, Task
 from mycel.sim.policy import Options, Policy
 from mycel.topology.hashes import mix_pair
 
-GOSSIP_FAN_OUT: Final = 3
+UNKNOWN_SHARE: Final = 8
+"""A home that was not heard of lately is taken to have one slot in so many free."""
 
 
 class HomesOptions(Options, frozen=True, kw_only=True):
@@ -48,7 +49,8 @@ class HomesOptions(Options, frozen=True, kw_only=True):
     """What the first message between two schedulers costs both of them."""
     links: Annotated[int, msgspec.Meta(ge=0)] = 8
     """A scheduler with so many links to others chooses among these, while one has room."""
-    gossip_ms: Annotated[float, msgspec.Meta(gt=0)] = 200.0
+    fresh_ms: Annotated[float, msgspec.Meta(ge=0)] = 50.0
+    """What a home was heard to have free counts for this long; then it is unknown."""
 
 
 Letter = tuple[bool, Callable[..., None], tuple[Any, ...]]
@@ -96,8 +98,10 @@ class Homes(Policy):
         self.wants_at: Final[list[set[int]]] = [set() for _ in everyone]
         self.unanswered: Final = [0 for _ in everyone]
         free = [ledger.cores_free_milli for ledger in self.ledgers]
-        self.heard: Final = [list(free) for _ in everyone]
-        self.round: list[int] = free
+        self.heard: Final = [[0] * count for _ in everyone]
+        self.heard_ns: Final = [[-(10**18)] * count for _ in everyone]
+        self.fresh_ns: Final = round(options.fresh_ms * NS_PER_MS)
+        self.unknown_milli: Final = sum(free) // count // UNKNOWN_SHARE
         self.asked: Final[dict[int, set[int]]] = {}
         self.holds: Final[dict[int, Hold]] = {}
         self.warm: Final[set[tuple[int, int]]] = set()
@@ -105,8 +109,6 @@ class Homes(Policy):
         self.inboxes: Final[list[deque[Letter]]] = [deque() for _ in everyone]
         self.busy_until: Final = [0 for _ in everyone]
         self.cold_ns: Final = round(options.cold_link_ms * NS_PER_MS)
-        if engine.schedulers > 1:
-            engine.every(round(options.gossip_ms * NS_PER_MS), self._gossip)
 
     # At the origin
 
@@ -126,11 +128,15 @@ class Homes(Policy):
             first += share
             if part:
                 self._contact(origin, target, job)
-                self.heard[origin][target] -= share * job.tasks[0].demand.cores_milli
+                self._hear(
+                    origin,
+                    target,
+                    self._believed(origin, target) - share * job.tasks[0].demand.cores_milli,
+                )
                 self._tell(origin, target, self._requested, target, origin, job, part, tasks=part)
 
     def _best(self, origin: int, job: Job, count: int) -> list[int]:
-        """The homes last heard to have most free, of those not asked for this job yet."""
+        """The homes believed to have most free, of those not asked for this job yet."""
         start = self.random.below(len(self.lines))
         found: list[int] = []
         while len(found) < count:
@@ -146,21 +152,30 @@ class Homes(Policy):
         return found
 
     def _best_one(self, origin: int, excluded: set[int], start: int, *, only_warm: bool) -> int:
-        homes, heard = len(self.lines), self.heard[origin]
-        best = -1
+        homes, best, most = len(self.lines), -1, 0
         for step in range(homes):
             home = (start + step) % homes
             if home == origin or home in excluded:
                 continue
-            if only_warm and (heard[home] <= 0 or self._is_cold(origin, home)):
+            believed = self._believed(origin, home)
+            if only_warm and (believed <= 0 or self._is_cold(origin, home)):
                 continue
-            if best < 0 or heard[home] > heard[best]:
-                best = home
+            if best < 0 or believed > most:
+                best, most = home, believed
         return best
+
+    def _believed(self, origin: int, home: int) -> int:
+        if self.engine.now - self.heard_ns[origin][home] > self.fresh_ns:
+            return self.unknown_milli
+        return self.heard[origin][home]
+
+    def _hear(self, origin: int, home: int, free_milli: int) -> None:
+        self.heard[origin][home] = free_milli
+        self.heard_ns[origin][home] = self.engine.now
 
     def _shares(self, origin: int, targets: list[int], count: int) -> list[int]:
         """In proportion to what was heard; what rounding leaves goes to the first ones."""
-        weights = [max(self.heard[origin][target], 0) + 1 for target in targets]
+        weights = [max(self._believed(origin, target), 0) + 1 for target in targets]
         shares = [count * weight // sum(weights) for weight in weights]
         left = count - sum(shares)
         for number in range(left):
@@ -180,7 +195,7 @@ class Homes(Policy):
         self, origin: int, home: int, job: Job, rest: list[Task], free_milli: int
     ) -> None:
         self.unanswered[origin] -= 1
-        self.heard[origin][home] = free_milli
+        self._hear(origin, home, free_milli)
         if rest:
             self.wants_at[origin].add(home)
             rest = self._start_here(origin, rest)
@@ -206,7 +221,7 @@ class Homes(Policy):
         free_milli: int,
     ) -> None:
         """The answer to an ask for the job; or, without one, room that has freed."""
-        self.heard[origin][home] = free_milli
+        self._hear(origin, home, free_milli)
         waiting = self.waiting[origin]
         if places:
             tasks = [waiting.popleft() for _ in range(min(len(places), len(waiting)))]
@@ -394,13 +409,6 @@ class Homes(Policy):
                 return
             inbox.popleft()
             handler(*arguments)
-
-    def _gossip(self) -> None:
-        """Everyone hears the sums of the round before."""
-        self.engine.counters.messages += GOSSIP_FAN_OUT * self.engine.schedulers
-        for heard in self.heard:
-            heard[:] = self.round
-        self.round = [ledger.cores_free_milli for ledger in self.ledgers]
 
     # Failures
 
