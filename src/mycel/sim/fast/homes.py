@@ -20,6 +20,15 @@ HOMES_MAX = 62
 """The homes asked for a job are the bits of one integer."""
 MILLI = 1000
 
+# Fields of the records of a task, server, job, home, scheduler, (scheduler, home) and place.
+START_NS, END_NS, SERVER, FOLLOWING = range(4)
+HOME, FREE_SLOTS = range(2)
+FIRST_TASK, ENTRY, ASKED = range(3)
+CURSOR, ROOM, LINE_HEAD, LINE_SIZE, BEGIN, END_OF = range(6)
+WAITING_FIRST, WAITING_LAST, WAITING_COUNT, UNANSWERED, WANTS_AT = range(5)
+BUSY_UNTIL, LINK_COUNT, INBOX_FIRST, INBOX_LAST = range(5, 9)
+HEARD, HEARD_NS, WARM = range(3)
+PLACE_SERVER, PLACE_NEXT = range(2)
 # Fields of a message record.
 KIND, TARGET, SOURCE, JOB, TASKS, TASK_COUNT, PLACES, PLACE_COUNT, SHORT, FREE = range(10)
 COLD, NEXT, FIELDS = 10, 11, 12
@@ -30,45 +39,23 @@ ONE_WAY_NS, COLD_NS, FRESH_NS, UNKNOWN_MILLI, SHARES, ASKS, LINKS = range(7)
 
 
 class State(NamedTuple):
+    """Few arrays of records instead of many of numbers: numba compiles that three times faster."""
+
     heap: Heap
     random: NDArray[numpy.uint64]
     settings: Integers
     counters: Integers
-    # Work
-    first_task: Integers
-    entry: Integers
-    start_ns: Integers
-    end_ns: Integers
-    server_of: Integers
-    following: Integers
-    # Homes
-    home_of: Integers
+    task: Integers
+    server: Integers
+    job: Integers
+    home: Integers
     members: Integers
-    member_first: Integers
-    cursor: Integers
-    free: Integers
-    free_total: Integers
-    # The line of each home: a ring of (origin, count)
+    """The servers of all homes, one home after the other."""
     line: Integers
-    line_head: Integers
-    line_size: Integers
-    # Schedulers
-    waiting_first: Integers
-    waiting_last: Integers
-    waiting_count: Integers
-    unanswered: Integers
-    heard: Integers
-    heard_ns: Integers
-    wants_at: Integers
-    warm: NDArray[numpy.bool_]
-    busy_until: Integers
-    link_count: Integers
-    inbox_first: Integers
-    inbox_last: Integers
-    asked: Integers
-    # Pools
-    place_server: Integers
-    place_next: Integers
+    """For each home a ring of (origin, count)."""
+    scheduler: Integers
+    pair: Integers
+    place: Integers
     message: Integers
     pools: Integers
     """First spare place, first spare message (linked through KIND)."""
@@ -77,18 +64,18 @@ class State(NamedTuple):
 @njit(cache=True)
 def hold(state: State, home: int) -> int:
     """A server with room, booked; -1 without any."""
-    if state.free_total[home] == 0:
+    if state.home[home, ROOM] == 0:
         return -1
-    begin, end = state.member_first[home], state.member_first[home + 1]
-    cursor = state.cursor[home]
-    while state.free[state.members[cursor]] == 0:
+    begin, end = state.home[home, BEGIN], state.home[home, END_OF]
+    cursor = state.home[home, CURSOR]
+    while state.server[state.members[cursor], FREE_SLOTS] == 0:
         cursor += 1
         if cursor == end:
             cursor = begin
-    state.cursor[home] = cursor
+    state.home[home, CURSOR] = cursor
     server = state.members[cursor]
-    state.free[server] -= 1
-    state.free_total[home] -= 1
+    state.server[server, FREE_SLOTS] -= 1
+    state.home[home, ROOM] -= 1
     return server
 
 
@@ -97,9 +84,9 @@ def new_place(state: State, server: int) -> int:
     place = state.pools[0]
     if place < 0:
         raise MemoryError("all records of held places are in use")
-    state.pools[0] = state.place_next[place]
-    state.place_server[place] = server
-    state.place_next[place] = -1
+    state.pools[0] = state.place[place, PLACE_NEXT]
+    state.place[place, PLACE_SERVER] = server
+    state.place[place, PLACE_NEXT] = -1
     return place
 
 
@@ -115,7 +102,7 @@ def hold_places(state: State, home: int, count: int) -> tuple[int, int]:
         if first < 0:
             first = place
         else:
-            state.place_next[last] = place
+            state.place[last, PLACE_NEXT] = place
         last = place
         held += 1
     return first, held
@@ -124,17 +111,17 @@ def hold_places(state: State, home: int, count: int) -> tuple[int, int]:
 @njit(cache=True)
 def free_place(state: State, place: int) -> tuple[int, int]:
     """Gives the record back: its server, and the next place of its list."""
-    server, following = state.place_server[place], state.place_next[place]
-    state.place_next[place] = state.pools[0]
+    server, following = state.place[place, PLACE_SERVER], state.place[place, PLACE_NEXT]
+    state.place[place, PLACE_NEXT] = state.pools[0]
     state.pools[0] = place
     return server, following
 
 
 @njit(cache=True)
 def launch(state: State, now: int, home: int, task: int, server: int) -> None:
-    state.server_of[task] = server
+    state.task[task, SERVER] = server
     state.counters[MESSAGES] += 1
-    earliest = max(now, state.busy_until[home]) + state.settings[ONE_WAY_NS]
+    earliest = max(now, state.scheduler[home, BUSY_UNTIL]) + state.settings[ONE_WAY_NS]
     push(state.heap, earliest, task, 0, RUN)
 
 
@@ -160,29 +147,30 @@ def new_message(state: State, kind: int, source: int, target: int) -> int:
 def tell(state: State, now: int, message: int) -> None:
     record = state.message[message]
     source, target = record[SOURCE], record[TARGET]
-    busy = state.busy_until
     state.counters[MESSAGES] += 1
     low, high = min(source, target), max(source, target)
-    if not state.warm[high, low]:
-        state.warm[high, low] = True
-        state.link_count[source] += 1
-        state.link_count[target] += 1
-        busy[source] = max(now, busy[source]) + state.settings[COLD_NS]
+    if not state.pair[high, low, WARM]:
+        state.pair[high, low, WARM] = True
+        state.scheduler[source, LINK_COUNT] += 1
+        state.scheduler[target, LINK_COUNT] += 1
+        state.scheduler[source, BUSY_UNTIL] = (
+            max(now, state.scheduler[source, BUSY_UNTIL]) + state.settings[COLD_NS]
+        )
         record[COLD] = 1
-    earliest = max(now, busy[source]) + state.settings[ONE_WAY_NS]
+    earliest = max(now, state.scheduler[source, BUSY_UNTIL]) + state.settings[ONE_WAY_NS]
     push(state.heap, earliest, message, 0, MESSAGE)
 
 
 @njit(cache=True)
 def start_here(state: State, now: int, home: int, first: int, count: int) -> tuple[int, int]:
     """Starts what there is room for, from a list of tasks: the first of the rest, and how many."""
-    if home >= len(state.free_total):
+    if home >= len(state.home):
         return first, count
     while count > 0:
         server = hold(state, home)
         if server < 0:
             break
-        following = state.following[first]
+        following = state.task[first, FOLLOWING]
         launch(state, now, home, first, server)
         first = following
         count -= 1
@@ -192,41 +180,41 @@ def start_here(state: State, now: int, home: int, first: int, count: int) -> tup
 @njit(cache=True)
 def add_want(state: State, home: int, origin: int, count: int) -> None:
     capacity = state.line.shape[1]
-    if state.line_size[home] == capacity:
+    if state.home[home, LINE_SIZE] == capacity:
         raise MemoryError("the line of a home is full")
-    place = (state.line_head[home] + state.line_size[home]) % capacity
+    place = (state.home[home, LINE_HEAD] + state.home[home, LINE_SIZE]) % capacity
     state.line[home, place, 0] = origin
     state.line[home, place, 1] = count
-    state.line_size[home] += 1
+    state.home[home, LINE_SIZE] += 1
 
 
 @njit(cache=True)
 def wait(state: State, origin: int, first: int, count: int) -> None:
-    if state.waiting_count[origin] == 0:
-        state.waiting_first[origin] = first
+    if state.scheduler[origin, WAITING_COUNT] == 0:
+        state.scheduler[origin, WAITING_FIRST] = first
     else:
-        state.following[state.waiting_last[origin]] = first
+        state.task[state.scheduler[origin, WAITING_LAST], FOLLOWING] = first
     last = first
     for _ in range(count - 1):
-        last = state.following[last]
-    state.waiting_last[origin] = last
-    state.waiting_count[origin] += count
-    if origin < len(state.free_total):
+        last = state.task[last, FOLLOWING]
+    state.scheduler[origin, WAITING_LAST] = last
+    state.scheduler[origin, WAITING_COUNT] += count
+    if origin < len(state.home):
         add_want(state, origin, origin, count)
 
 
 @njit(cache=True)
 def believed(state: State, now: int, origin: int, home: int) -> int:
-    if now - state.heard_ns[origin, home] > state.settings[FRESH_NS]:
+    if now - state.pair[origin, home, HEARD_NS] > state.settings[FRESH_NS]:
         return state.settings[UNKNOWN_MILLI]
-    return state.heard[origin, home]
+    return state.pair[origin, home, HEARD]
 
 
 @njit(cache=True)
 def best_home(state: State, now: int, origin: int, excluded: int, start: int) -> int:
-    homes = len(state.free_total)
+    homes = len(state.home)
     for only_warm in (True, False):
-        if only_warm and state.link_count[origin] < state.settings[LINKS]:
+        if only_warm and state.scheduler[origin, LINK_COUNT] < state.settings[LINKS]:
             continue
         best, most = -1, 0
         for step in range(homes):
@@ -234,7 +222,9 @@ def best_home(state: State, now: int, origin: int, excluded: int, start: int) ->
             if home == origin or (excluded >> home) & 1:
                 continue
             belief = believed(state, now, origin, home)
-            if only_warm and (belief <= 0 or not state.warm[max(origin, home), min(origin, home)]):
+            if only_warm and (
+                belief <= 0 or not state.pair[max(origin, home), min(origin, home), WARM]
+            ):
                 continue
             if best < 0 or belief > most:
                 best, most = home, belief
@@ -245,30 +235,30 @@ def best_home(state: State, now: int, origin: int, excluded: int, start: int) ->
 
 @njit(cache=True)
 def withdraw_if_done(state: State, now: int, origin: int) -> None:
-    if state.waiting_count[origin] > 0 or state.unanswered[origin] > 0:
+    if state.scheduler[origin, WAITING_COUNT] > 0 or state.scheduler[origin, UNANSWERED] > 0:
         return
-    wants = state.wants_at[origin]
+    wants = state.scheduler[origin, WANTS_AT]
     if wants == 0:
         return
-    for home in range(len(state.free_total)):
+    for home in range(len(state.home)):
         if (wants >> home) & 1:
             state.counters[WITHDRAWALS] += 1
             tell(state, now, new_message(state, WITHDRAW, origin, home))
-    state.wants_at[origin] = 0
+    state.scheduler[origin, WANTS_AT] = 0
 
 
 @njit(cache=True)
 def ask_next(state: State, now: int, origin: int, job: int, count: int) -> None:
-    asked, number = state.asked[job], 0
-    for home in range(len(state.free_total)):
+    asked, number = state.job[job, ASKED], 0
+    for home in range(len(state.home)):
         number += (asked >> home) & 1
     if number >= state.settings[ASKS]:
         return
-    home = best_home(state, now, origin, asked, below(state.random, len(state.free_total)))
+    home = best_home(state, now, origin, asked, below(state.random, len(state.home)))
     if home < 0:
         return
-    state.asked[job] |= 1 << home
-    state.unanswered[origin] += 1
+    state.job[job, ASKED] |= 1 << home
+    state.scheduler[origin, UNANSWERED] += 1
     message = new_message(state, ASK, origin, home)
     state.message[message, JOB] = job
     state.message[message, SHORT] = count
@@ -277,15 +267,15 @@ def ask_next(state: State, now: int, origin: int, job: int, count: int) -> None:
 
 @njit(cache=True)
 def place_job(state: State, now: int, job: int) -> None:
-    origin = state.entry[job]
-    begin, end = state.first_task[job], state.first_task[job + 1]
+    origin = state.job[job, ENTRY]
+    begin, end = state.job[job, FIRST_TASK], state.job[job + 1, FIRST_TASK]
     for task in range(begin, end):
-        state.following[task] = task + 1 if task + 1 < end else -1
+        state.task[task, FOLLOWING] = task + 1 if task + 1 < end else -1
     first, count = start_here(state, now, origin, begin, end - begin)
     if count == 0:
         return
-    state.asked[job] = 0
-    homes = len(state.free_total)
+    state.job[job, ASKED] = 0
+    homes = len(state.home)
     start = below(state.random, homes)
     targets = numpy.empty(state.settings[SHARES], numpy.int64)
     found, chosen = 0, 0
@@ -313,17 +303,17 @@ def place_job(state: State, now: int, job: int) -> None:
         if shares[number] == 0:
             continue
         target = targets[number]
-        state.asked[job] |= 1 << target
-        state.unanswered[origin] += 1
+        state.job[job, ASKED] |= 1 << target
+        state.scheduler[origin, UNANSWERED] += 1
         belief = believed(state, now, origin, target) - shares[number] * MILLI
-        state.heard[origin, target] = belief
-        state.heard_ns[origin, target] = now
+        state.pair[origin, target, HEARD] = belief
+        state.pair[origin, target, HEARD_NS] = now
         state.counters[FORWARDED] += shares[number]
         last = first
         for _ in range(shares[number] - 1):
-            last = state.following[last]
-        following = state.following[last]
-        state.following[last] = -1
+            last = state.task[last, FOLLOWING]
+        following = state.task[last, FOLLOWING]
+        state.task[last, FOLLOWING] = -1
         message = new_message(state, REQUEST, origin, target)
         record = state.message[message]
         record[JOB] = job
@@ -336,38 +326,38 @@ def place_job(state: State, now: int, job: int) -> None:
 @njit(cache=True)
 def serve(state: State, now: int, home: int) -> None:
     capacity = state.line.shape[1]
-    while state.line_size[home] > 0:
-        head = state.line_head[home]
+    while state.home[home, LINE_SIZE] > 0:
+        head = state.home[home, LINE_HEAD]
         origin = state.line[home, head, 0]
-        if origin == home and state.waiting_count[home] == 0:
-            state.line_head[home] = (head + 1) % capacity
-            state.line_size[home] -= 1
+        if origin == home and state.scheduler[home, WAITING_COUNT] == 0:
+            state.home[home, LINE_HEAD] = (head + 1) % capacity
+            state.home[home, LINE_SIZE] -= 1
             continue
         first, held = hold_places(state, home, state.line[home, head, 1])
         if held == 0:
             return
         state.line[home, head, 1] -= held
         if state.line[home, head, 1] == 0:
-            state.line_head[home] = (head + 1) % capacity
-            state.line_size[home] -= 1
+            state.home[home, LINE_HEAD] = (head + 1) % capacity
+            state.home[home, LINE_SIZE] -= 1
         if origin == home:
             while first >= 0:
                 server, first = free_place(state, first)
-                if state.waiting_count[home] > 0:
-                    task = state.waiting_first[home]
-                    state.waiting_first[home] = state.following[task]
-                    state.waiting_count[home] -= 1
+                if state.scheduler[home, WAITING_COUNT] > 0:
+                    task = state.scheduler[home, WAITING_FIRST]
+                    state.scheduler[home, WAITING_FIRST] = state.task[task, FOLLOWING]
+                    state.scheduler[home, WAITING_COUNT] -= 1
                     launch(state, now, home, task, server)
                 else:
-                    state.free[server] += 1
-                    state.free_total[home] += 1
+                    state.server[server, FREE_SLOTS] += 1
+                    state.home[home, ROOM] += 1
             withdraw_if_done(state, now, home)
         else:
             message = new_message(state, OFFER, home, origin)
             record = state.message[message]
             record[PLACES] = first
             record[PLACE_COUNT] = held
-            record[FREE] = state.free_total[home] * MILLI
+            record[FREE] = state.home[home, ROOM] * MILLI
             tell(state, now, message)
 
 
@@ -383,7 +373,7 @@ def requested(
     record[JOB] = job
     record[TASKS] = first
     record[TASK_COUNT] = count
-    record[FREE] = state.free_total[home] * MILLI
+    record[FREE] = state.home[home, ROOM] * MILLI
     tell(state, now, message)
 
 
@@ -392,7 +382,7 @@ def answered(
     state: State, now: int, origin: int, home: int, job: int, first: int, count: int
 ) -> None:
     if count > 0:
-        state.wants_at[origin] |= 1 << home
+        state.scheduler[origin, WANTS_AT] |= 1 << home
         first, count = start_here(state, now, origin, first, count)
     if count > 0:
         wait(state, origin, first, count)
@@ -411,7 +401,7 @@ def asked_for(state: State, now: int, home: int, origin: int, job: int, count: i
     record[PLACES] = first
     record[PLACE_COUNT] = held
     record[SHORT] = count - held
-    record[FREE] = state.free_total[home] * MILLI
+    record[FREE] = state.home[home, ROOM] * MILLI
     tell(state, now, message)
 
 
@@ -420,26 +410,28 @@ def offered(
     state: State, now: int, origin: int, home: int, job: int, places: int, held: int, short: int
 ) -> None:
     if held > 0:
-        given = min(held, state.waiting_count[origin])
+        given = min(held, state.scheduler[origin, WAITING_COUNT])
         message = new_message(state, FILL, origin, home)
         record = state.message[message]
         record[PLACES] = places
         record[TASK_COUNT] = given
         if given > 0:
-            record[TASKS] = state.waiting_first[origin]
-            last = state.waiting_first[origin]
+            record[TASKS] = state.scheduler[origin, WAITING_FIRST]
+            last = state.scheduler[origin, WAITING_FIRST]
             for _ in range(given - 1):
-                last = state.following[last]
-            state.waiting_first[origin] = state.following[last]
-            state.waiting_count[origin] -= given
-            state.following[last] = -1
+                last = state.task[last, FOLLOWING]
+            state.scheduler[origin, WAITING_FIRST] = state.task[last, FOLLOWING]
+            state.scheduler[origin, WAITING_COUNT] -= given
+            state.task[last, FOLLOWING] = -1
         tell(state, now, message)
     if job >= 0:
-        state.unanswered[origin] -= 1
+        state.scheduler[origin, UNANSWERED] -= 1
         if short > 0:
-            state.wants_at[origin] |= 1 << home
-            if state.waiting_count[origin] > 0:
-                ask_next(state, now, origin, job, min(short, state.waiting_count[origin]))
+            state.scheduler[origin, WANTS_AT] |= 1 << home
+            if state.scheduler[origin, WAITING_COUNT] > 0:
+                ask_next(
+                    state, now, origin, job, min(short, state.scheduler[origin, WAITING_COUNT])
+                )
     withdraw_if_done(state, now, origin)
 
 
@@ -449,12 +441,12 @@ def filled(state: State, now: int, home: int, places: int, tasks: int) -> None:
     while places >= 0:
         server, places = free_place(state, places)
         if tasks >= 0:
-            following = state.following[tasks]
+            following = state.task[tasks, FOLLOWING]
             launch(state, now, home, tasks, server)
             tasks = following
         else:
-            state.free[server] += 1
-            state.free_total[home] += 1
+            state.server[server, FREE_SLOTS] += 1
+            state.home[home, ROOM] += 1
             surplus = True
     if surplus:
         serve(state, now, home)
@@ -463,14 +455,14 @@ def filled(state: State, now: int, home: int, places: int, tasks: int) -> None:
 @njit(cache=True)
 def withdrawn(state: State, home: int, origin: int) -> None:
     capacity, kept = state.line.shape[1], 0
-    for number in range(state.line_size[home]):
-        place = (state.line_head[home] + number) % capacity
+    for number in range(state.home[home, LINE_SIZE]):
+        place = (state.home[home, LINE_HEAD] + number) % capacity
         if state.line[home, place, 0] != origin:
-            goal = (state.line_head[home] + kept) % capacity
+            goal = (state.home[home, LINE_HEAD] + kept) % capacity
             state.line[home, goal, 0] = state.line[home, place, 0]
             state.line[home, goal, 1] = state.line[home, place, 1]
             kept += 1
-    state.line_size[home] = kept
+    state.home[home, LINE_SIZE] = kept
 
 
 @njit(cache=True)
@@ -484,15 +476,15 @@ def deliver(state: State, now: int, message: int) -> None:
     if kind == REQUEST:
         requested(state, now, target, source, job, tasks, task_count)
     elif kind == ANSWER:
-        state.unanswered[target] -= 1
-        state.heard[target, source] = free
-        state.heard_ns[target, source] = now
+        state.scheduler[target, UNANSWERED] -= 1
+        state.pair[target, source, HEARD] = free
+        state.pair[target, source, HEARD_NS] = now
         answered(state, now, target, source, job, tasks, task_count)
     elif kind == ASK:
         asked_for(state, now, target, source, job, short)
     elif kind == OFFER:
-        state.heard[target, source] = free
-        state.heard_ns[target, source] = now
+        state.pair[target, source, HEARD] = free
+        state.pair[target, source, HEARD_NS] = now
         offered(state, now, target, source, job, places, held, short)
     elif kind == FILL:
         filled(state, now, target, places, tasks if task_count > 0 else -1)
@@ -502,29 +494,33 @@ def deliver(state: State, now: int, message: int) -> None:
 
 @njit(cache=True)
 def read_inbox(state: State, now: int, target: int) -> None:
-    while state.inbox_first[target] >= 0:
-        message = state.inbox_first[target]
+    while state.scheduler[target, INBOX_FIRST] >= 0:
+        message = state.scheduler[target, INBOX_FIRST]
         record = state.message[message]
-        if state.busy_until[target] <= now and record[COLD] and state.settings[COLD_NS] > 0:
+        if (
+            state.scheduler[target, BUSY_UNTIL] <= now
+            and record[COLD]
+            and state.settings[COLD_NS] > 0
+        ):
             record[COLD] = 0
-            state.busy_until[target] = now + state.settings[COLD_NS]
-        if state.busy_until[target] > now:
-            push(state.heap, state.busy_until[target], target, 0, WAKE)
+            state.scheduler[target, BUSY_UNTIL] = now + state.settings[COLD_NS]
+        if state.scheduler[target, BUSY_UNTIL] > now:
+            push(state.heap, state.scheduler[target, BUSY_UNTIL], target, 0, WAKE)
             return
-        state.inbox_first[target] = record[NEXT]
+        state.scheduler[target, INBOX_FIRST] = record[NEXT]
         deliver(state, now, message)
 
 
 @njit(cache=True)
 def receive(state: State, now: int, message: int) -> None:
     target = state.message[message, TARGET]
-    if state.inbox_first[target] < 0:
-        state.inbox_first[target] = message
-        state.inbox_last[target] = message
+    if state.scheduler[target, INBOX_FIRST] < 0:
+        state.scheduler[target, INBOX_FIRST] = message
+        state.scheduler[target, INBOX_LAST] = message
         read_inbox(state, now, target)
     else:
-        state.message[state.inbox_last[target], NEXT] = message
-        state.inbox_last[target] = message
+        state.message[state.scheduler[target, INBOX_LAST], NEXT] = message
+        state.scheduler[target, INBOX_LAST] = message
 
 
 @njit(cache=True)
@@ -542,18 +538,18 @@ def run_homes(state: State, arrival_ns: Integers, duration_ns: Integers) -> None
         now, payload = pop(heap)
         kind, number = payload & 15, payload >> 32
         if kind == RUN:
-            state.start_ns[number] = now
+            state.task[number, START_NS] = now
             push(heap, now + duration_ns[number], number, 0, END)
         elif kind == END:
-            state.end_ns[number] = now
+            state.task[number, END_NS] = now
             unfinished -= 1
             state.counters[COMPLETIONS] += 1
             push(heap, now + state.settings[ONE_WAY_NS], number, 0, NOTICE)
         elif kind == NOTICE:
-            server = state.server_of[number]
-            home = state.home_of[server]
-            state.free[server] += 1
-            state.free_total[home] += 1
+            server = state.task[number, SERVER]
+            home = state.server[server, HOME]
+            state.server[server, FREE_SLOTS] += 1
+            state.home[home, ROOM] += 1
             serve(state, now, home)
         elif kind == MESSAGE:
             receive(state, now, number)

@@ -10,7 +10,7 @@ import numpy
 from mycel.sim.errors import ScenarioError
 from mycel.sim.generator import Generator
 from mycel.sim.model import NS_PER_MS
-from mycel.sim.policies.homes import UNKNOWN_SHARE, HomesOptions, home_count, home_of
+from mycel.sim.policies.homes import UNKNOWN_SHARE, HomesOptions, home_count, home_of, link_count
 from mycel.sim.policies.power_of_d import PowerOfDOptions
 from mycel.sim.policies.sparrow import SparrowOptions
 from mycel.sim.policy import Options
@@ -152,6 +152,9 @@ class _Run:
         state = self._homes_state(options, count)
         self.heap = state.heap
         homes.run_homes(state, work.arrival_ns, work.duration_ns)
+        self.start_ns = state.task[:, homes.START_NS].copy()
+        self.end_ns = state.task[:, homes.END_NS].copy()
+        self.server = state.task[:, homes.SERVER].copy()
 
     def _homes_state(self, options: HomesOptions, count: int) -> homes.State:
         cluster, work = self.cluster, self.work
@@ -160,62 +163,50 @@ class _Run:
         members = numpy.argsort(home_by_server, kind="stable").astype(numpy.int64)
         sizes = numpy.bincount(home_by_server, minlength=count)
         member_first = numpy.concatenate(([0], numpy.cumsum(sizes))).astype(numpy.int64)
-        free_total = (sizes * cluster.slots).astype(numpy.int64)
-        everyone = cluster.schedulers
         message = numpy.zeros((MESSAGE_RECORDS, homes.FIELDS), numpy.int64)
         message[:, homes.KIND] = _chain(MESSAGE_RECORDS)
-
-        def zeros(size: int) -> Integers:
-            return numpy.zeros(size, numpy.int64)
-
+        place = numpy.zeros((slots, 2), numpy.int64)
+        place[:, homes.PLACE_NEXT] = _chain(slots)
+        home = numpy.zeros((count, 6), numpy.int64)
+        home[:, homes.CURSOR] = home[:, homes.BEGIN] = member_first[:-1]
+        home[:, homes.END_OF] = member_first[1:]
+        home[:, homes.ROOM] = sizes * cluster.slots
+        server = numpy.full((cluster.servers, 2), cluster.slots, numpy.int64)
+        server[:, homes.HOME] = home_by_server
+        scheduler = numpy.zeros((cluster.schedulers, 9), numpy.int64)
+        scheduler[:, [homes.INBOX_FIRST, homes.INBOX_LAST]] = -1
+        pair = numpy.zeros((cluster.schedulers, count, 3), numpy.int64)
+        pair[:, :, homes.HEARD_NS] = -(10**18)
+        job = numpy.zeros((work.job_count + 1, 3), numpy.int64)
+        job[:, homes.FIRST_TASK] = work.first_task
+        job[:-1, homes.ENTRY] = work.entry % cluster.schedulers
         return homes.State(
-            heap=make_heap(slots + MESSAGE_RECORDS + 2),
+            heap=make_heap(slots + MESSAGE_RECORDS + cluster.schedulers + 2),
             random=self.random,
             settings=numpy.array(
                 [
                     cluster.one_way_ns,
                     round(options.cold_link_ms * NS_PER_MS),
                     round(options.fresh_ms * NS_PER_MS),
-                    int(free_total.sum()) * homes.MILLI // count // UNKNOWN_SHARE,
+                    slots * homes.MILLI // count // UNKNOWN_SHARE,
                     options.shares,
                     options.asks,
-                    options.links,
+                    link_count(options, cluster.schedulers, count),
                 ],
                 numpy.int64,
             ),
             counters=self.counters,
-            first_task=work.first_task,
-            entry=work.entry % everyone,
-            start_ns=self.start_ns,
-            end_ns=self.end_ns,
-            server_of=self.server,
-            following=numpy.full(work.task_count, -1, numpy.int64),
-            home_of=home_by_server.astype(numpy.int64),
+            task=numpy.full((work.task_count, 4), -1, numpy.int64),
+            server=server,
+            job=job,
+            home=home,
             members=members,
-            member_first=member_first,
-            cursor=member_first[:-1].copy(),
-            free=self.free,
-            free_total=free_total,
             line=numpy.zeros((count, LINE_LENGTH, 2), numpy.int64),
-            line_head=zeros(count),
-            line_size=zeros(count),
-            waiting_first=zeros(everyone),
-            waiting_last=zeros(everyone),
-            waiting_count=zeros(everyone),
-            unanswered=zeros(everyone),
-            heard=numpy.zeros((everyone, count), numpy.int64),
-            heard_ns=numpy.full((everyone, count), -(10**18), numpy.int64),
-            wants_at=zeros(everyone),
-            warm=numpy.zeros((everyone, count), numpy.bool_),
-            busy_until=zeros(everyone),
-            link_count=zeros(everyone),
-            inbox_first=zeros(everyone) - 1,
-            inbox_last=zeros(everyone) - 1,
-            asked=zeros(work.job_count),
-            place_server=zeros(slots),
-            place_next=_chain(slots),
+            scheduler=scheduler,
+            pair=pair,
+            place=place,
             message=message,
-            pools=zeros(2),
+            pools=numpy.zeros(2, numpy.int64),
         )
 
     def result(self) -> FastResult:

@@ -47,9 +47,10 @@ class HomesOptions(Options, frozen=True, kw_only=True):
     """A home has at least so many cores, unless fewer than three would remain."""
     cold_link_ms: Annotated[float, msgspec.Meta(ge=0)] = 4.0
     """What the first message between two schedulers costs both of them."""
-    links: Annotated[int, msgspec.Meta(ge=0)] = 8
-    """A scheduler with so many links to others chooses among these, while one has room."""
-    fresh_ms: Annotated[float, msgspec.Meta(ge=0)] = 50.0
+    dials_per_home: Annotated[int, msgspec.Meta(ge=0)] = 100
+    """Schedulers prefer homes they have a link to, once they have enough links for `asks` and for
+    so many schedulers at each home."""
+    fresh_ms: Annotated[float, msgspec.Meta(ge=0)] = 10.0
     """What a home was heard to have free counts for this long; then it is unknown."""
 
 
@@ -68,6 +69,11 @@ class Want:
 
 def home_count(options: HomesOptions, schedulers: int, slots: int) -> int:
     return min(schedulers, options.homes_max, max(3, slots // options.slots_per_home))
+
+
+def link_count(options: HomesOptions, schedulers: int, homes: int) -> int:
+    """With so many links a scheduler has enough."""
+    return max(options.asks, options.dials_per_home * homes // schedulers)
 
 
 def home_of(server: int, homes: int) -> int:
@@ -105,6 +111,7 @@ class Homes(Policy):
         self.asked: Final[dict[int, set[int]]] = {}
         self.holds: Final[dict[int, Hold]] = {}
         self.warm: Final[set[tuple[int, int]]] = set()
+        self.links_enough: Final = link_count(options, engine.schedulers, count)
         self.link_count: Final = [0 for _ in everyone]
         self.inboxes: Final[list[deque[Letter]]] = [deque() for _ in everyone]
         self.busy_until: Final = [0 for _ in everyone]
@@ -142,7 +149,7 @@ class Homes(Policy):
         while len(found) < count:
             excluded = self.asked[job.index].union(found)
             best = -1
-            if self.link_count[origin] >= self.options.links:
+            if self.link_count[origin] >= self.links_enough:
                 best = self._best_one(origin, excluded, start, only_warm=True)
             if best < 0:
                 best = self._best_one(origin, excluded, start, only_warm=False)
