@@ -25,6 +25,12 @@ class Ledger:
         self.cores_free_milli = sum(book.cores_milli for book in self.books.values())
         self._cursor = 0
 
+    @property
+    def slots_free(self) -> int:
+        """Whole cores on servers that are up."""
+        lost = sum(self.books[member].cores_milli for member in self.down)
+        return (self.cores_free_milli - lost) // 1000
+
     def next_fit(self, demand: Demand) -> int | None:
         """Goes on where the last task was placed: fast, and fills server after server."""
         count = len(self.members)

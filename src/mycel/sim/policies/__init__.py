@@ -29,8 +29,6 @@ POLICIES: Final[dict[str, tuple[str, str, str]]] = {
     "least-loaded": ("least_loaded", "LeastLoaded", "the emptiest server of a stale snapshot"),
     "gossip": ("gossip", "GossipNearest", "here if there is room, else the nearest believed to"),
     "random-walk": ("random_walk", "RandomWalk", "here if there is room, else a random neighbour"),
-    "dht": ("dht", "DhtLookup", "looks up servers with room in a distributed hash table"),
-    "directory": ("directory", "Directory", "replicas of one directory, a moment apart"),
     "homes": ("homes", "Homes", "own workers first, then forward to schedulers with room"),
 }
 """Name → module, class, one line about it."""
