@@ -46,7 +46,7 @@ def test_both_engines_agree_to_the_nanosecond(
     spec = Synthetic(jobs=150, tasks_per_job=13, task_s=0.1, durations=durations)  # type: ignore[arg-type]
     work = generate(spec, load, SERVERS * SLOTS, schedulers, seed=7)
     kind = policy_named(policy)
-    options = kind.Options(**settings)
+    options = kind.options_type(**settings)
     cluster = Cluster(
         servers=SERVERS, slots=SLOTS, one_way_ns=one_way_ns, schedulers=schedulers, seed=3
     )
@@ -84,12 +84,12 @@ def test_a_policy_without_a_kernel_is_refused() -> None:
     work = generate(spec, 0.5, 4, 1, seed=1)
     cluster = Cluster(servers=1, slots=4, one_way_ns=0)
     with pytest.raises(ScenarioError, match="fast engine has no policy 'hawk'"):
-        run_fast(cluster, work, "hawk", policy_named("random").Options())
+        run_fast(cluster, work, "hawk", policy_named("random").options_type())
 
 
 def test_more_homes_than_the_kernel_has_are_refused() -> None:
     work = generate(Synthetic(jobs=1), 0.5, 400, 1, seed=1)
     cluster = Cluster(servers=100, slots=4, one_way_ns=0, schedulers=80)
-    options = policy_named("homes").Options(homes_max=80, slots_per_home=1)
+    options = policy_named("homes").options_type(homes_max=80, slots_per_home=1)
     with pytest.raises(ScenarioError, match="at most 62 homes"):
         run_fast(cluster, work, "homes", options)

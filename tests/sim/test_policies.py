@@ -52,9 +52,9 @@ def test_all_work_ends_and_no_server_is_overfull(policy: str) -> None:
         for moment in ((start, 1, server), (end, -1, server))
     )
     busy = [0] * 20
-    for _, change, server in moments:
-        busy[server] += change
-        assert busy[server] <= 4
+    for _, change, place in moments:
+        busy[place] += change
+        assert busy[place] <= 4
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -123,7 +123,7 @@ def test_priority_preempts_and_the_victim_runs_again() -> None:
     jobs = _jobs([(0, 10), (2, 3)])
     jobs[1].priority = 5
     kind = policy_named("central-fifo")
-    engine = Engine([Capacity(1000)], jobs, kind, kind.Options(preempt=True))  # type: ignore[call-arg]
+    engine = Engine([Capacity(1000)], jobs, kind, kind.options_type(preempt=True))
     engine.run()
     assert jobs[1].tasks[0].start_ns == 2 * NS_PER_S
     assert engine.counters.preemptions == 1
@@ -139,7 +139,7 @@ def test_kept_progress_is_not_run_again() -> None:
         [Capacity(1000)],
         jobs,
         kind,
-        kind.Options(preempt=True),  # type: ignore[call-arg]
+        kind.options_type(preempt=True),
         settings=Settings(keeps_progress=True),
     )
     engine.run()

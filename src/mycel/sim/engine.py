@@ -96,7 +96,7 @@ class Engine:
         self._transfer_of: dict[int, int] = {}
         self._faults = Faults(self, faults)
         _check_fit(self.servers, jobs)
-        self.policy: Final = policy(self, options or policy.Options())
+        self.policy: Final = policy(self, options or policy.options_type())
 
     # What policies call
 

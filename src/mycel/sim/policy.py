@@ -31,7 +31,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 class Policy(ABC):
     name: ClassVar[str]
-    Options: ClassVar[type[Options]] = Options
+    options_type: ClassVar[type[Options]] = Options
     jobs_arrive_at: ClassVar[str] = "schedulers"
     """Or "servers": what a job's `entry` counts."""
 

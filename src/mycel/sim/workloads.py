@@ -115,7 +115,8 @@ def _durations(
     shares = 1 - random.random(tasks) * (1 - ratio**-exponent)
     drawn = shares ** (-1 / exponent)
     mean = (exponent / (exponent - 1)) * (1 - ratio ** (1 - exponent)) / (1 - ratio**-exponent)
-    return drawn * (spec.task_s / mean)
+    scaled: NDArray[numpy.float64] = drawn * (spec.task_s / mean)
+    return scaled
 
 
 def _entries(spec: Synthetic, entries: int, random: numpy.random.Generator) -> NDArray[numpy.int64]:

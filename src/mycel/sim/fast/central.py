@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy
-from numba import njit
 
-from .events import Heap, Integers, pop, push
+from .events import Heap, Integers, compiled, pop, push
 
 LAUNCH, END, NOTICE = 0, 1, 2
 
 
-@njit(cache=True)
+@compiled
 def run_central(
     heap: Heap,
     free: Integers,

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy
 from numba import njit
 from numpy.typing import NDArray
 
 Integers = NDArray[numpy.int64]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """numba's `njit`, with the types that numba does not tell."""
+    return cast("Callable[P, R]", njit(cache=True)(function))
 
 
 class Heap(NamedTuple):
@@ -30,7 +38,7 @@ def make_heap(capacity: int) -> Heap:
     )
 
 
-@njit(cache=True)
+@compiled
 def push(heap: Heap, time_ns: int, a: int, b: int, kind: int) -> None:
     """`a` below 2³¹, `b` below 2²⁸, kinds below 16."""
     times, orders, payloads, state = heap.time_ns, heap.order, heap.payload, heap.state
@@ -54,7 +62,7 @@ def push(heap: Heap, time_ns: int, a: int, b: int, kind: int) -> None:
     payloads[place] = (a << 32) | (b << 4) | kind
 
 
-@njit(cache=True)
+@compiled
 def pop(heap: Heap) -> tuple[int, int]:
     """Time and payload of the first event. Four children per node: fewer cache misses."""
     times, orders, payloads, state = heap.time_ns, heap.order, heap.payload, heap.state
@@ -86,15 +94,16 @@ def pop(heap: Heap) -> tuple[int, int]:
     return time_ns, payload
 
 
-@njit(cache=True)
-def mix(value: int) -> int:
+@compiled
+def mix(value: numpy.uint64) -> numpy.uint64:
     value = (value ^ (value >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
     return value ^ (value >> numpy.uint64(31))
 
 
-@njit(cache=True)
+@compiled
 def below(random: NDArray[numpy.uint64], limit: int) -> int:
     """As `Generator.below`."""
     random[0] += numpy.uint64(0x9E3779B97F4A7C15)
-    return numpy.int64(mix(random[0]) % numpy.uint64(limit))
+    drawn = mix(random[0]) % numpy.uint64(limit)
+    return int(drawn)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy
-from numba import njit
 from numpy.typing import NDArray
 
-from .events import Heap, Integers, below, pop, push
+from .events import Heap, Integers, below, compiled, pop, push
 
 RUN, END, NOTICE, MESSAGE, WAKE = 0, 1, 2, 3, 4
 REQUEST, ANSWER, ASK, OFFER, FILL, WITHDRAW = 0, 1, 2, 3, 4, 5
@@ -61,7 +60,7 @@ class State(NamedTuple):
     """First spare place, first spare message (linked through KIND)."""
 
 
-@njit(cache=True)
+@compiled
 def hold(state: State, home: int) -> int:
     """A server with room, booked; -1 without any."""
     if state.home[home, ROOM] == 0:
@@ -73,15 +72,15 @@ def hold(state: State, home: int) -> int:
         if cursor == end:
             cursor = begin
     state.home[home, CURSOR] = cursor
-    server = state.members[cursor]
+    server: int = state.members[cursor]
     state.server[server, FREE_SLOTS] -= 1
     state.home[home, ROOM] -= 1
     return server
 
 
-@njit(cache=True)
+@compiled
 def new_place(state: State, server: int) -> int:
-    place = state.pools[0]
+    place: int = state.pools[0]
     if place < 0:
         raise MemoryError("all records of held places are in use")
     state.pools[0] = state.place[place, PLACE_NEXT]
@@ -90,7 +89,7 @@ def new_place(state: State, server: int) -> int:
     return place
 
 
-@njit(cache=True)
+@compiled
 def hold_places(state: State, home: int, count: int) -> tuple[int, int]:
     """Up to `count` places: the first of the list, and how many."""
     first, last, held = -1, -1, 0
@@ -108,7 +107,7 @@ def hold_places(state: State, home: int, count: int) -> tuple[int, int]:
     return first, held
 
 
-@njit(cache=True)
+@compiled
 def free_place(state: State, place: int) -> tuple[int, int]:
     """Gives the record back: its server, and the next place of its list."""
     server, following = state.place[place, PLACE_SERVER], state.place[place, PLACE_NEXT]
@@ -117,7 +116,7 @@ def free_place(state: State, place: int) -> tuple[int, int]:
     return server, following
 
 
-@njit(cache=True)
+@compiled
 def launch(state: State, now: int, home: int, task: int, server: int) -> None:
     state.task[task, SERVER] = server
     state.counters[MESSAGES] += 1
@@ -125,9 +124,9 @@ def launch(state: State, now: int, home: int, task: int, server: int) -> None:
     push(state.heap, earliest, task, 0, RUN)
 
 
-@njit(cache=True)
+@compiled
 def new_message(state: State, kind: int, source: int, target: int) -> int:
-    message = state.pools[1]
+    message: int = state.pools[1]
     if message < 0:
         raise MemoryError("all message records are in use")
     record = state.message[message]
@@ -143,7 +142,7 @@ def new_message(state: State, kind: int, source: int, target: int) -> int:
     return message
 
 
-@njit(cache=True)
+@compiled
 def tell(state: State, now: int, message: int) -> None:
     record = state.message[message]
     source, target = record[SOURCE], record[TARGET]
@@ -161,7 +160,7 @@ def tell(state: State, now: int, message: int) -> None:
     push(state.heap, earliest, message, 0, MESSAGE)
 
 
-@njit(cache=True)
+@compiled
 def start_here(state: State, now: int, home: int, first: int, count: int) -> tuple[int, int]:
     """Starts what there is room for, from a list of tasks: the first of the rest, and how many."""
     if home >= len(state.home):
@@ -177,7 +176,7 @@ def start_here(state: State, now: int, home: int, first: int, count: int) -> tup
     return first, count
 
 
-@njit(cache=True)
+@compiled
 def add_want(state: State, home: int, origin: int, count: int) -> None:
     capacity = state.line.shape[1]
     if state.home[home, LINE_SIZE] == capacity:
@@ -188,7 +187,7 @@ def add_want(state: State, home: int, origin: int, count: int) -> None:
     state.home[home, LINE_SIZE] += 1
 
 
-@njit(cache=True)
+@compiled
 def wait(state: State, origin: int, first: int, count: int) -> None:
     if state.scheduler[origin, WAITING_COUNT] == 0:
         state.scheduler[origin, WAITING_FIRST] = first
@@ -203,14 +202,15 @@ def wait(state: State, origin: int, first: int, count: int) -> None:
         add_want(state, origin, origin, count)
 
 
-@njit(cache=True)
+@compiled
 def believed(state: State, now: int, origin: int, home: int) -> int:
+    belief: int = state.pair[origin, home, HEARD]
     if now - state.pair[origin, home, HEARD_NS] > state.settings[FRESH_NS]:
-        return state.settings[UNKNOWN_MILLI]
-    return state.pair[origin, home, HEARD]
+        belief = state.settings[UNKNOWN_MILLI]
+    return belief
 
 
-@njit(cache=True)
+@compiled
 def best_home(state: State, now: int, origin: int, excluded: int, start: int) -> int:
     homes = len(state.home)
     for only_warm in (True, False):
@@ -233,7 +233,7 @@ def best_home(state: State, now: int, origin: int, excluded: int, start: int) ->
     return -1
 
 
-@njit(cache=True)
+@compiled
 def withdraw_if_done(state: State, now: int, origin: int) -> None:
     if state.scheduler[origin, WAITING_COUNT] > 0 or state.scheduler[origin, UNANSWERED] > 0:
         return
@@ -247,7 +247,7 @@ def withdraw_if_done(state: State, now: int, origin: int) -> None:
     state.scheduler[origin, WANTS_AT] = 0
 
 
-@njit(cache=True)
+@compiled
 def ask_next(state: State, now: int, origin: int, job: int, count: int) -> None:
     asked, number = state.job[job, ASKED], 0
     for home in range(len(state.home)):
@@ -265,7 +265,7 @@ def ask_next(state: State, now: int, origin: int, job: int, count: int) -> None:
     tell(state, now, message)
 
 
-@njit(cache=True)
+@compiled
 def place_job(state: State, now: int, job: int) -> None:
     origin = state.job[job, ENTRY]
     begin, end = state.job[job, FIRST_TASK], state.job[job + 1, FIRST_TASK]
@@ -323,7 +323,7 @@ def place_job(state: State, now: int, job: int) -> None:
         first = following
 
 
-@njit(cache=True)
+@compiled
 def serve(state: State, now: int, home: int) -> None:
     capacity = state.line.shape[1]
     while state.home[home, LINE_SIZE] > 0:
@@ -361,7 +361,7 @@ def serve(state: State, now: int, home: int) -> None:
             tell(state, now, message)
 
 
-@njit(cache=True)
+@compiled
 def requested(
     state: State, now: int, home: int, origin: int, job: int, first: int, count: int
 ) -> None:
@@ -377,7 +377,7 @@ def requested(
     tell(state, now, message)
 
 
-@njit(cache=True)
+@compiled
 def answered(
     state: State, now: int, origin: int, home: int, job: int, first: int, count: int
 ) -> None:
@@ -390,7 +390,7 @@ def answered(
     withdraw_if_done(state, now, origin)
 
 
-@njit(cache=True)
+@compiled
 def asked_for(state: State, now: int, home: int, origin: int, job: int, count: int) -> None:
     first, held = hold_places(state, home, count)
     if held < count:
@@ -405,7 +405,7 @@ def asked_for(state: State, now: int, home: int, origin: int, job: int, count: i
     tell(state, now, message)
 
 
-@njit(cache=True)
+@compiled
 def offered(
     state: State, now: int, origin: int, home: int, job: int, places: int, held: int, short: int
 ) -> None:
@@ -435,7 +435,7 @@ def offered(
     withdraw_if_done(state, now, origin)
 
 
-@njit(cache=True)
+@compiled
 def filled(state: State, now: int, home: int, places: int, tasks: int) -> None:
     surplus = False
     while places >= 0:
@@ -452,7 +452,7 @@ def filled(state: State, now: int, home: int, places: int, tasks: int) -> None:
         serve(state, now, home)
 
 
-@njit(cache=True)
+@compiled
 def withdrawn(state: State, home: int, origin: int) -> None:
     capacity, kept = state.line.shape[1], 0
     for number in range(state.home[home, LINE_SIZE]):
@@ -465,7 +465,7 @@ def withdrawn(state: State, home: int, origin: int) -> None:
     state.home[home, LINE_SIZE] = kept
 
 
-@njit(cache=True)
+@compiled
 def deliver(state: State, now: int, message: int) -> None:
     record = state.message[message]
     kind, target, source, job = record[KIND], record[TARGET], record[SOURCE], record[JOB]
@@ -492,7 +492,7 @@ def deliver(state: State, now: int, message: int) -> None:
         withdrawn(state, target, source)
 
 
-@njit(cache=True)
+@compiled
 def read_inbox(state: State, now: int, target: int) -> None:
     while state.scheduler[target, INBOX_FIRST] >= 0:
         message = state.scheduler[target, INBOX_FIRST]
@@ -511,7 +511,7 @@ def read_inbox(state: State, now: int, target: int) -> None:
         deliver(state, now, message)
 
 
-@njit(cache=True)
+@compiled
 def receive(state: State, now: int, message: int) -> None:
     target = state.message[message, TARGET]
     if state.scheduler[target, INBOX_FIRST] < 0:
@@ -523,7 +523,7 @@ def receive(state: State, now: int, message: int) -> None:
         state.scheduler[target, INBOX_LAST] = message
 
 
-@njit(cache=True)
+@compiled
 def run_homes(state: State, arrival_ns: Integers, duration_ns: Integers) -> None:
     heap = state.heap
     jobs, unfinished, job, now = len(arrival_ns), len(duration_ns), 0, 0

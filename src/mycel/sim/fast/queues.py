@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numpy
-from numba import njit
 from numpy.typing import NDArray
 
-from .events import Heap, Integers, below, pop, push
+from .events import Heap, Integers, below, compiled, pop, push
 
 READ, SEND, ENQUEUE, END = 0, 1, 2, 3
 
 
-@njit(cache=True)
+@compiled
 def run_queues(
     heap: Heap,
     random: NDArray[numpy.uint64],

@@ -16,7 +16,7 @@ from mycel.sim.policies.sparrow import SparrowOptions
 from mycel.sim.policy import Options
 from mycel.sim.slot_work import SlotWork
 
-from . import homes
+from . import homes as homes_kernel
 from .central import run_central
 from .events import Heap, Integers, make_heap
 from .queues import run_queues
@@ -145,42 +145,42 @@ class _Run:
         cluster, work = self.cluster, self.work
         slots = cluster.servers * cluster.slots
         count = home_count(options, cluster.schedulers, slots)
-        if count > homes.HOMES_MAX:
+        if count > homes_kernel.HOMES_MAX:
             raise ScenarioError(
-                f"the fast engine has at most {homes.HOMES_MAX} homes: lower homes_max"
+                f"the fast engine has at most {homes_kernel.HOMES_MAX} homes: lower homes_max"
             )
         state = self._homes_state(options, count)
         self.heap = state.heap
-        homes.run_homes(state, work.arrival_ns, work.duration_ns)
-        self.start_ns = state.task[:, homes.START_NS].copy()
-        self.end_ns = state.task[:, homes.END_NS].copy()
-        self.server = state.task[:, homes.SERVER].copy()
+        homes_kernel.run_homes(state, work.arrival_ns, work.duration_ns)
+        self.start_ns = state.task[:, homes_kernel.START_NS].copy()
+        self.end_ns = state.task[:, homes_kernel.END_NS].copy()
+        self.server = state.task[:, homes_kernel.SERVER].copy()
 
-    def _homes_state(self, options: HomesOptions, count: int) -> homes.State:
+    def _homes_state(self, options: HomesOptions, count: int) -> homes_kernel.State:
         cluster, work = self.cluster, self.work
         slots = cluster.servers * cluster.slots
         home_by_server = numpy.array([home_of(i, count) for i in range(cluster.servers)])
         members = numpy.argsort(home_by_server, kind="stable").astype(numpy.int64)
         sizes = numpy.bincount(home_by_server, minlength=count)
         member_first = numpy.concatenate(([0], numpy.cumsum(sizes))).astype(numpy.int64)
-        message = numpy.zeros((MESSAGE_RECORDS, homes.FIELDS), numpy.int64)
-        message[:, homes.KIND] = _chain(MESSAGE_RECORDS)
+        message = numpy.zeros((MESSAGE_RECORDS, homes_kernel.FIELDS), numpy.int64)
+        message[:, homes_kernel.KIND] = _chain(MESSAGE_RECORDS)
         place = numpy.zeros((slots, 2), numpy.int64)
-        place[:, homes.PLACE_NEXT] = _chain(slots)
+        place[:, homes_kernel.PLACE_NEXT] = _chain(slots)
         home = numpy.zeros((count, 6), numpy.int64)
-        home[:, homes.CURSOR] = home[:, homes.BEGIN] = member_first[:-1]
-        home[:, homes.END_OF] = member_first[1:]
-        home[:, homes.ROOM] = sizes * cluster.slots
+        home[:, homes_kernel.CURSOR] = home[:, homes_kernel.BEGIN] = member_first[:-1]
+        home[:, homes_kernel.END_OF] = member_first[1:]
+        home[:, homes_kernel.ROOM] = sizes * cluster.slots
         server = numpy.full((cluster.servers, 2), cluster.slots, numpy.int64)
-        server[:, homes.HOME] = home_by_server
+        server[:, homes_kernel.HOME] = home_by_server
         scheduler = numpy.zeros((cluster.schedulers, 9), numpy.int64)
-        scheduler[:, [homes.INBOX_FIRST, homes.INBOX_LAST]] = -1
+        scheduler[:, [homes_kernel.INBOX_FIRST, homes_kernel.INBOX_LAST]] = -1
         pair = numpy.zeros((cluster.schedulers, count, 3), numpy.int64)
-        pair[:, :, homes.HEARD_NS] = -(10**18)
+        pair[:, :, homes_kernel.HEARD_NS] = -(10**18)
         job = numpy.zeros((work.job_count + 1, 3), numpy.int64)
-        job[:, homes.FIRST_TASK] = work.first_task
-        job[:-1, homes.ENTRY] = work.entry % cluster.schedulers
-        return homes.State(
+        job[:, homes_kernel.FIRST_TASK] = work.first_task
+        job[:-1, homes_kernel.ENTRY] = work.entry % cluster.schedulers
+        return homes_kernel.State(
             heap=make_heap(slots + MESSAGE_RECORDS + cluster.schedulers + 2),
             random=self.random,
             settings=numpy.array(
@@ -188,7 +188,7 @@ class _Run:
                     cluster.one_way_ns,
                     round(options.cold_link_ms * NS_PER_MS),
                     round(options.fresh_ms * NS_PER_MS),
-                    slots * homes.MILLI // count // UNKNOWN_SHARE,
+                    slots * homes_kernel.MILLI // count // UNKNOWN_SHARE,
                     options.shares,
                     options.asks,
                     link_count(options, cluster.schedulers, count),

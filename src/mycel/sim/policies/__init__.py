@@ -40,6 +40,6 @@ def policy_named(name: str) -> type[Policy]:
         hint = f"did you mean {close[0]!r}?" if close else "'mycel sim list' lists them"
         raise ScenarioError(f"there is no policy {name!r}: {hint}")
     module, class_name, _ = POLICIES[name]
-    found = getattr(importlib.import_module(f"{__name__}.{module}"), class_name)
+    found: type[Policy] = getattr(importlib.import_module(f"{__name__}.{module}"), class_name)
     assert issubclass(found, Policy), "the table names policies"
     return found

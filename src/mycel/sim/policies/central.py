@@ -25,7 +25,7 @@ class CentralOptions(Options, frozen=True, kw_only=True):
 
 class CentralFifo(Policy):
     name = "central-fifo"
-    Options = CentralOptions
+    options_type = CentralOptions
 
     def __init__(self, engine: Engine, options: Options) -> None:
         super().__init__(engine, options)

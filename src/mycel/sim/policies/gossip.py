@@ -36,7 +36,7 @@ class GossipOptions(Options, frozen=True, kw_only=True):
 
 class GossipNearest(QueuePolicy):
     name = "gossip"
-    Options = GossipOptions
+    options_type = GossipOptions
     jobs_arrive_at = "servers"
 
     def __init__(self, engine: Engine, options: Options) -> None:

@@ -29,7 +29,7 @@ class HawkOptions(WorkStealingOptions, frozen=True, kw_only=True):
 
 class Hawk(WorkStealing):
     name = "hawk"
-    Options = HawkOptions
+    options_type = HawkOptions
 
     def __init__(self, engine: Engine, options: Options) -> None:
         super().__init__(engine, options)

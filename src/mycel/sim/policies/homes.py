@@ -83,7 +83,7 @@ def home_of(server: int, homes: int) -> int:
 
 class Homes(Policy):
     name = "homes"
-    Options = HomesOptions
+    options_type = HomesOptions
 
     def __init__(self, engine: Engine, options: Options) -> None:
         super().__init__(engine, options)

@@ -23,7 +23,7 @@ class LeastLoadedOptions(Options, frozen=True, kw_only=True):
 
 class LeastLoaded(QueuePolicy):
     name = "least-loaded"
-    Options = LeastLoadedOptions
+    options_type = LeastLoadedOptions
 
     def __init__(self, engine: Engine, options: Options) -> None:
         super().__init__(engine, options)

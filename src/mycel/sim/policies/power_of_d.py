@@ -22,7 +22,7 @@ class PowerOfDOptions(Options, frozen=True, kw_only=True):
 
 class PowerOfD(QueuePolicy):
     name = "power-of-d"
-    Options = PowerOfDOptions
+    options_type = PowerOfDOptions
 
     def __init__(self, engine: Engine, options: Options) -> None:
         super().__init__(engine, options)

@@ -18,7 +18,7 @@ class RandomWalkOptions(Options, frozen=True, kw_only=True):
 
 class RandomWalk(QueuePolicy):
     name = "random-walk"
-    Options = RandomWalkOptions
+    options_type = RandomWalkOptions
     jobs_arrive_at = "servers"
 
     def __init__(self, engine: Engine, options: Options) -> None:

@@ -26,7 +26,7 @@ class SparrowOptions(Options, frozen=True, kw_only=True):
 
 class Sparrow(Policy):
     name = "sparrow"
-    Options = SparrowOptions
+    options_type = SparrowOptions
 
     def __init__(self, engine: Engine, options: Options) -> None:
         super().__init__(engine, options)

@@ -19,7 +19,7 @@ class WorkStealingOptions(Options, frozen=True, kw_only=True):
 
 class WorkStealing(QueuePolicy):
     name = "work-stealing"
-    Options = WorkStealingOptions
+    options_type = WorkStealingOptions
 
     def __init__(self, engine: Engine, options: Options) -> None:
         super().__init__(engine, options)
