@@ -30,16 +30,17 @@ _WORDS: Final = {
 
 
 def complaint(
-    message: str, content: dict[str, Any], where: Callable[[Keys], str]
+    message: str, content: dict[str, Any], where: Callable[[Keys], str], root: Any = Sections
 ) -> ConfigurationError:
+    """`root` is the type that the content was to become."""
     match = _AT.fullmatch(message)
     assert match is not None, "the pattern accepts every text"
-    reason, keys = match[1], _named(_keys(match[2] or ""), content)
+    reason, keys = match[1], _named(_keys(match[2] or ""), content, root)
     if unknown := _UNKNOWN.fullmatch(reason):
-        return _unknown_key(keys, unknown[1], where)
+        return _unknown_key(keys, unknown[1], where, root)
     if missing := _MISSING.fullmatch(reason):
         return BadValue(f"{where(keys)}: {dotted(keys)} needs a key {missing[1]!r}")
-    kind, value = _type_at(keys), _value_at(content, keys)
+    kind, value = _type_at(keys, root), _value_at(content, keys)
     if (options := _options(kind)) and isinstance(value, str):
         hint = _did_you_mean(value, options)
         expected = ", ".join(f'"{option}"' for option in options)
@@ -67,11 +68,11 @@ def _bare(kind: Any) -> Any:
     return kind
 
 
-def _unknown_key(above: Keys, key: str, where: Callable[[Keys], str]) -> UnknownKey:
+def _unknown_key(above: Keys, key: str, where: Callable[[Keys], str], root: Any) -> UnknownKey:
     keys = (*above, key)
-    known = sorted(field_types(_type_at(above)))
+    known = sorted(field_types(_type_at(above, root)))
     section = f"[{'.'.join(above)}]" if above else "the configuration"
-    hint = _did_you_mean(key, known) or _elsewhere(key)
+    hint = _did_you_mean(key, known) or _elsewhere(key, root)
     if not hint and known:
         hint = f"; {section} has {', '.join(known)}"
     return UnknownKey(f"{where(keys)}: {section} has no key {key!r}{hint}")
@@ -85,10 +86,10 @@ def _did_you_mean(word: str, known: list[str]) -> str:
     return f': did you mean "{close[0]}"?' if close else ""
 
 
-def _elsewhere(key: str) -> str:
+def _elsewhere(key: str, root: Any) -> str:
     """A right key in the wrong section is the commonest mistake after a typing error."""
-    for section in _sections(Sections, ()):
-        if key in field_types(_type_at(section)):
+    for section in _sections(root, ()):
+        if key in field_types(_type_at(section, root)):
             return f": it belongs into [{'.'.join(section)}]"
     return ""
 
@@ -105,12 +106,12 @@ def _keys(path: str) -> Keys:
     return tuple(match[1] or match[2] for match in _PART.finditer(path))
 
 
-def _named(keys: Keys, content: dict[str, Any]) -> Keys:
+def _named(keys: Keys, content: dict[str, Any], root: Any) -> Keys:
     """With the key of a free table, for which msgspec only says "...": the first bad one."""
     if "..." not in keys:
         return keys
     place = keys.index("...")
-    kind = get_args(_type_at(keys[:place]))[1]
+    kind = get_args(_type_at(keys[:place], root))[1]
     for key, value in _value_at(content, keys[:place]).items():
         try:
             msgspec.convert(value, kind)
@@ -119,8 +120,8 @@ def _named(keys: Keys, content: dict[str, Any]) -> Keys:
     return keys[:place]
 
 
-def _type_at(keys: Keys) -> Any:
-    kind: Any = Sections
+def _type_at(keys: Keys, root: Any) -> Any:
+    kind = root
     for key in keys:
         arguments = get_args(kind)
         if get_origin(kind) is tuple:

@@ -38,9 +38,8 @@ def load(
     data: dict[str, Any] = {}
     origins: dict[str, str] = {}
     if path is not None:
-        text = _read(path)
-        content, lines = _parse(path, text), lines_of_keys(text)
-        _merge(data, origins, content, lambda keys: f"{path}, line {_line(lines, keys)}")
+        content, where = read_toml(path)
+        _merge(data, origins, content, where)
     for variable, text in sorted(environment.items()):
         if variable.startswith(VARIABLE_PREFIX) and "__" in variable:
             keys = tuple(variable.removeprefix(VARIABLE_PREFIX).lower().split("__"))
@@ -52,6 +51,13 @@ def load(
             _merge(data, origins, content, _named(f"flag for {flag}"))
     sections = _convert(data, lambda keys: origins.get(".".join(keys), "the configuration"))
     return Configuration(**msgspec.structs.asdict(sections), origins=origins)
+
+
+def read_toml(path: Path) -> tuple[dict[str, Any], Where]:
+    """The content of the file, and where in it each key is."""
+    text = _read(path)
+    content, lines = _parse(path, text), lines_of_keys(text)
+    return content, lambda keys: f"{path}, line {_line(lines, keys)}"
 
 
 def _named(place: str) -> Where:

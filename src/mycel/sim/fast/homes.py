@@ -150,8 +150,8 @@ def tell(state: State, now: int, message: int) -> None:
     low, high = min(source, target), max(source, target)
     if not state.pair[high, low, WARM]:
         state.pair[high, low, WARM] = True
-        state.scheduler[source, LINK_COUNT] += 1
-        state.scheduler[target, LINK_COUNT] += 1
+        state.scheduler[source, LINK_COUNT] += target < len(state.home)
+        state.scheduler[target, LINK_COUNT] += source < len(state.home)
         state.scheduler[source, BUSY_UNTIL] = (
             max(now, state.scheduler[source, BUSY_UNTIL]) + state.settings[COLD_NS]
         )
@@ -213,24 +213,18 @@ def believed(state: State, now: int, origin: int, home: int) -> int:
 @compiled
 def best_home(state: State, now: int, origin: int, excluded: int, start: int) -> int:
     homes = len(state.home)
-    for only_warm in (True, False):
-        if only_warm and state.scheduler[origin, LINK_COUNT] < state.settings[LINKS]:
+    only_warm = state.scheduler[origin, LINK_COUNT] >= state.settings[LINKS]
+    best, most = -1, 0
+    for step in range(homes):
+        home = (start + step) % homes
+        if home == origin or (excluded >> home) & 1:
             continue
-        best, most = -1, 0
-        for step in range(homes):
-            home = (start + step) % homes
-            if home == origin or (excluded >> home) & 1:
-                continue
-            belief = believed(state, now, origin, home)
-            if only_warm and (
-                belief <= 0 or not state.pair[max(origin, home), min(origin, home), WARM]
-            ):
-                continue
-            if best < 0 or belief > most:
-                best, most = home, belief
-        if best >= 0:
-            return best
-    return -1
+        if only_warm and not state.pair[max(origin, home), min(origin, home), WARM]:
+            continue
+        belief = believed(state, now, origin, home)
+        if best < 0 or belief > most:
+            best, most = home, belief
+    return best
 
 
 @compiled

@@ -48,8 +48,8 @@ class HomesOptions(Options, frozen=True, kw_only=True):
     cold_link_ms: Annotated[float, msgspec.Meta(ge=0)] = 4.0
     """What the first message between two schedulers costs both of them."""
     dials_per_home: Annotated[int, msgspec.Meta(ge=0)] = 100
-    """Schedulers prefer homes they have a link to, once they have enough links for `asks` and for
-    so many schedulers at each home."""
+    """A scheduler dials homes until it has links for `asks`, and until each home has about so many
+    schedulers. From then on it stays with these: a dial costs more than it brings."""
     fresh_ms: Annotated[float, msgspec.Meta(ge=0)] = 10.0
     """What a home was heard to have free counts for this long; then it is unknown."""
 
@@ -112,6 +112,7 @@ class Homes(Policy):
         self.holds: Final[dict[int, Hold]] = {}
         self.warm: Final[set[tuple[int, int]]] = set()
         self.links_enough: Final = link_count(options, engine.schedulers, count)
+        # Links to homes only: others have no room to offer.
         self.link_count: Final = [0 for _ in everyone]
         self.inboxes: Final[list[deque[Letter]]] = [deque() for _ in everyone]
         self.busy_until: Final = [0 for _ in everyone]
@@ -148,25 +149,22 @@ class Homes(Policy):
         found: list[int] = []
         while len(found) < count:
             excluded = self.asked[job.index].union(found)
-            best = -1
-            if self.link_count[origin] >= self.links_enough:
-                best = self._best_one(origin, excluded, start, only_warm=True)
-            if best < 0:
-                best = self._best_one(origin, excluded, start, only_warm=False)
+            best = self._best_one(origin, excluded, start)
             if best < 0:
                 break
             found.append(best)
         return found
 
-    def _best_one(self, origin: int, excluded: set[int], start: int, *, only_warm: bool) -> int:
+    def _best_one(self, origin: int, excluded: set[int], start: int) -> int:
         homes, best, most = len(self.lines), -1, 0
+        only_warm = self.link_count[origin] >= self.links_enough
         for step in range(homes):
             home = (start + step) % homes
             if home == origin or home in excluded:
                 continue
-            believed = self._believed(origin, home)
-            if only_warm and (believed <= 0 or self._is_cold(origin, home)):
+            if only_warm and self._is_cold(origin, home):
                 continue
+            believed = self._believed(origin, home)
             if best < 0 or believed > most:
                 best, most = home, believed
         return best
@@ -372,8 +370,8 @@ class Homes(Policy):
         is_cold = self._is_cold(source, target)
         if is_cold:
             self.warm.add((min(source, target), max(source, target)))
-            self.link_count[source] += 1
-            self.link_count[target] += 1
+            self.link_count[source] += target < len(self.lines)
+            self.link_count[target] += source < len(self.lines)
             self.busy_until[source] = max(now, self.busy_until[source]) + self.cold_ns
         there = self.scheduler(target)
         self.engine.send(
