@@ -34,7 +34,7 @@ def test_power_of_d_is_the_supermarket_model(d: int) -> None:
     spec = Synthetic(jobs=2_000_000, task_s=1.0, durations="exponential")
     work = generate(spec, load, servers, 1, seed=4)
     cluster = Cluster(servers=servers, slots=1, one_way_ns=0, seed=4)
-    options = policy_named("power-of-d").options_type(d=d)  # type: ignore[call-arg]
+    options = policy_named("power-of-d").options_type(d=d)
     result = run_fast(cluster, work, "power-of-d", options)
     sojourn_s = (result.end_ns - work.arrival_ns)[200_000:] / 1e9
     assert sojourn_s.mean() == pytest.approx(theory.supermarket(load, d), rel=0.01)

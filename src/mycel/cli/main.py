@@ -63,6 +63,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "config": Command("check or show a configuration", "mycel.cli.configuration", "config"),
         "reload": Command("take over a changed mycel.toml", "mycel.cli.configuration", "reload"),
         "store": Command("check, export or import a journal", "mycel.cli.store"),
+        "sim": Command("simulate a cluster: run, compare, topology, list", "mycel.cli.sim"),
         "bench": Command("measure this machine's swarm", "mycel.cli.others", "bench"),
     },
     "One node": {

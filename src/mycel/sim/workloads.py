@@ -15,7 +15,7 @@ import numpy
 from numpy.typing import NDArray
 
 from .errors import ScenarioError
-from .model import NS_PER_S
+from .model import NS_PER_S, Demand, Job
 from .slot_work import SlotWork
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -23,8 +23,10 @@ TASKS_MAX: Final = 200_000_000
 
 
 class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The scenario's `[workload]` with kind "synthetic"."""
+    """The scenario's `[workload]` with kind "synthetic". What follows `ramp_s` needs the reference
+    engine."""
 
+    kind: Literal["synthetic"] = "synthetic"
     jobs: Annotated[int, msgspec.Meta(ge=1)]
     tasks_per_job: Annotated[int, msgspec.Meta(ge=1)] = 1
     task_s: Positive = 1.0
@@ -44,6 +46,42 @@ class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """Zipf exponent of where jobs arrive; 0 is evenly."""
     ramp_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """The rate rises from zero to its value over this long."""
+    cores: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    memory_mib: Annotated[int, msgspec.Meta(ge=0)] = 0
+    gpus: Annotated[int, msgspec.Meta(ge=0)] = 0
+    gpu_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    gang: bool = False
+    data_mb: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Moved to the server before each task, from where its job arrived."""
+    urgent_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    """The share of the jobs with priority 10 instead of 0."""
+    estimate_error: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Standard deviation of the logarithm of estimate ÷ duration."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the fast engine can run it."""
+        special = (self.memory_mib, self.gpus, self.data_mb, self.urgent_share)
+        return self.cores == 1.0 and not self.gang and not any(special)
+
+
+def as_jobs(spec: Synthetic, work: SlotWork, seed: int) -> list[Job]:
+    """For the reference engine, with all that the fast one does not know."""
+    demand = Demand(
+        round(spec.cores * 1000), spec.memory_mib, spec.gpus, round(spec.gpu_share * 1000)
+    )
+    jobs = work.jobs(demand)
+    random = numpy.random.Generator(numpy.random.PCG64([seed, 1]))
+    urgent = random.random(len(jobs)) < spec.urgent_share
+    errors = numpy.exp(random.normal(0.0, spec.estimate_error, work.task_count))
+    for job, is_urgent in zip(jobs, urgent.tolist(), strict=True):
+        job.priority = 10 if is_urgent else 0
+        job.is_gang = spec.gang
+        job.data_bytes = round(spec.data_mb * 1e6)
+        if spec.estimate_error:
+            for task in job.tasks:
+                task.estimate_ns = max(1, round(task.duration_ns * float(errors[task.index])))
+    return jobs
 
 
 def generate(spec: Synthetic, load: float, slots: int, entries: int, seed: int) -> SlotWork:
