@@ -101,7 +101,7 @@ class Loaded:
         if not isinstance(policy, str):
             raise ScenarioError(f'{where(("policy",))}: [policy] needs a name, such as "homes"')
         self.policy = policy
-        policy_named(policy)
+        self.options(policy)
         self._check_events()
         if scenario.topology is not None:
             make(scenario.topology, path.parent)  # a bad one is refused before anything runs
