@@ -11,7 +11,7 @@ import gzip
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from .errors import TraceError
 from .model import NS_PER_S, SLOT, Capacity, Demand, Job
@@ -38,6 +38,18 @@ SWF_COLUMNS: Final = [
     "preceding job",
     "think time",
 ]
+
+
+class Record(NamedTuple):
+    """A job as a trace has it. Jobs are made only of those that are kept."""
+
+    arrival_ns: int
+    name: str
+    tasks: int
+    is_gang: bool
+    demand: Demand
+    duration_ns: int
+    estimate_ns: int
 
 
 class Row:
@@ -82,8 +94,7 @@ class Row:
 def read_swf(path: Path, limit: int | None = None) -> list[Job]:
     """Each job is a gang of one-core tasks; jobs that never ran (no processors or time) are
     left out, as the archive recommends. A missing estimate is the run time."""
-    jobs: list[Job] = []
-    index = 0
+    records: list[Record] = []
     for line, text in _lines(path):
         if not text.strip() or text.lstrip().startswith(";"):
             continue
@@ -94,35 +105,26 @@ def read_swf(path: Path, limit: int | None = None) -> list[Job]:
         if processors < 1:
             processors = row.integer("requested processors", -1)
         estimate_s = row.number("requested time", -1)
-        if run_s <= 0 or processors < 1:
-            continue
         name = str(row.integer("job number", 0))
-        job = Job(len(jobs), round(submit_s * NS_PER_S), 0, is_gang=True, name=name)
-        run_ns = round(run_s * NS_PER_S)
-        estimate_ns = round(estimate_s * NS_PER_S) if estimate_s > 0 else run_ns
-        for _ in range(processors):
-            job.add(index, SLOT, run_ns, estimate_ns)
-            index += 1
-        jobs.append(job)
-    return _in_order(jobs, path, limit)
+        if run_s > 0 and processors > 0:
+            run_ns = _ns(run_s)
+            estimate_ns = _ns(estimate_s) if estimate_s > 0 else run_ns
+            records.append(Record(_ns(submit_s), name, processors, True, SLOT, run_ns, estimate_ns))
+    return _jobs(records, path, limit)
 
 
 def read_philly(path: Path, limit: int | None = None) -> list[Job]:
     """Each job is a gang of tasks with one GPU each."""
     demand = Demand(cores_milli=0, gpus=1)
-    jobs: list[Job] = []
-    index = 0
+    records: list[Record] = []
     for row in _csv_rows(path, ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")):
-        arrival_s = row.time("timestamp")
-        duration_s = row.number("duration", 0)
+        duration_ns = max(1, _ns(row.number("duration", 0)))
         gpus = row.integer("num_gpus", 1)
-        job = Job(len(jobs), round(arrival_s * NS_PER_S), 0, is_gang=True, name=str(row.line))
-        duration_ns = max(1, round(duration_s * NS_PER_S))
-        for _ in range(gpus):
-            job.add(index, demand, duration_ns, duration_ns)
-            index += 1
-        jobs.append(job)
-    return _in_order(jobs, path, limit)
+        arrival_ns = _ns(row.time("timestamp"))
+        records.append(
+            Record(arrival_ns, str(row.line), gpus, True, demand, duration_ns, duration_ns)
+        )
+    return _jobs(records, path, limit)
 
 
 def read_azure(
@@ -133,17 +135,15 @@ def read_azure(
     generated_token_ms: float = 20.0,
 ) -> list[Job]:
     """Each request is one task. How long a token takes is ours to choose, not the trace's."""
-    jobs: list[Job] = []
+    records: list[Record] = []
     for row in _csv_rows(path, ("TIMESTAMP", "ContextTokens", "GeneratedTokens")):
-        arrival_s = row.time("TIMESTAMP")
         context = row.integer("ContextTokens", 0)
         generated = row.integer("GeneratedTokens", 0)
         length_ms = context * context_token_ms + generated * generated_token_ms
-        job = Job(len(jobs), round(arrival_s * NS_PER_S), len(jobs), name=str(row.line))
         duration_ns = max(1, round(length_ms * 1e6))
-        job.add(len(jobs), SLOT, duration_ns, duration_ns)
-        jobs.append(job)
-    return _in_order(jobs, path, limit)
+        arrival_ns = _ns(row.time("TIMESTAMP"))
+        records.append(Record(arrival_ns, str(row.line), 1, False, SLOT, duration_ns, duration_ns))
+    return _jobs(records, path, limit)
 
 
 OPENB_PODS: Final = [
@@ -164,7 +164,7 @@ OPENB_NODES: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 
 def read_openb_pods(path: Path, limit: int | None = None) -> list[Job]:
     """Each pod is one task that runs from its creation to its deletion."""
-    jobs: list[Job] = []
+    records: list[Record] = []
     for row in _csv_rows(path, OPENB_PODS):
         created_s = row.number("creation_time", 0)
         deleted_s = row.number("deletion_time", 0)
@@ -182,11 +182,11 @@ def read_openb_pods(path: Path, limit: int | None = None) -> list[Job]:
             gpu_milli if gpus else 1000,
             frozenset(models.split("|")) if models else frozenset(),
         )
-        job = Job(len(jobs), round(created_s * NS_PER_S), len(jobs), name=row.fields[0])
-        duration_ns = max(1, round((deleted_s - created_s) * NS_PER_S))
-        job.add(len(jobs), demand, duration_ns, duration_ns)
-        jobs.append(job)
-    return _in_order(jobs, path, limit)
+        duration_ns = max(1, _ns(deleted_s - created_s))
+        records.append(
+            Record(_ns(created_s), row.fields[0], 1, False, demand, duration_ns, duration_ns)
+        )
+    return _jobs(records, path, limit)
 
 
 def read_openb_nodes(path: Path) -> list[Capacity]:
@@ -234,17 +234,23 @@ def _csv_rows(path: Path, names: Sequence[str]) -> Iterator[Row]:
         raise TraceError(f"{path} is empty: expected the columns {','.join(names)}")
 
 
-def _in_order(jobs: list[Job], path: Path, limit: int | None) -> list[Job]:
-    """By arrival, from zero, numbered anew; the first `limit` of them."""
-    if not jobs:
+def _jobs(records: list[Record], path: Path, limit: int | None) -> list[Job]:
+    """By arrival, from zero; the first `limit` of them. They arrive at all entries in turn."""
+    if not records:
         raise TraceError(f"{path} has no jobs")
-    jobs.sort(key=lambda job: job.arrival_ns)
-    jobs = jobs[:limit]
-    begin_ns, index = jobs[0].arrival_ns, 0
-    for number, job in enumerate(jobs):
-        job.index, job.entry = number, number
-        job.arrival_ns -= begin_ns
-        for task in job.tasks:
-            task.index, task.submitted_ns = index, job.arrival_ns
+    records.sort(key=lambda record: record.arrival_ns)
+    begin_ns, index = records[0].arrival_ns, 0
+    jobs: list[Job] = []
+    for number, record in enumerate(records[:limit]):
+        job = Job(
+            number, record.arrival_ns - begin_ns, number, is_gang=record.is_gang, name=record.name
+        )
+        for _ in range(record.tasks):
+            job.add(index, record.demand, record.duration_ns, record.estimate_ns)
             index += 1
+        jobs.append(job)
     return jobs
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * NS_PER_S)

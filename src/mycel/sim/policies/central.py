@@ -63,6 +63,8 @@ class CentralFifo(Policy):
 
     def start(self, item: Sequence[Task]) -> bool:
         """All tasks of the item, or none."""
+        if self.ledger.cores_free_milli < sum(task.demand.cores_milli for task in item):
+            return False
         holds: list[Hold] = []
         for task in item:
             hold = self.choose(task)
