@@ -50,8 +50,10 @@ def _file(folder: Path, text: str) -> Path:
 
 def _told(job: Job) -> tuple[str, int, int, int, int]:
     task = job.tasks[0]
-    times = (one // NS_PER_S for one in (job.arrival_ns, task.duration_ns, task.estimate_ns))
-    return (job.name, len(job.tasks), *times)
+    arrival_s, duration_s, estimate_s = (
+        one // NS_PER_S for one in (job.arrival_ns, task.duration_ns, task.estimate_ns)
+    )
+    return job.name, len(job.tasks), arrival_s, duration_s, estimate_s
 
 
 def test_swf(tmp_path: Path) -> None:
