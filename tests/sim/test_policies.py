@@ -167,6 +167,46 @@ def test_work_that_can_never_fit_is_refused() -> None:
         Engine([Capacity(2000)] * 2, _jobs([(0, 1)], gangs={0: 5}), policy_named("central-fifo"))
 
 
+def test_gangs_go_only_to_policies_that_start_them() -> None:
+    with pytest.raises(ScenarioError, match="'sparrow' does not start gangs"):
+        Engine([Capacity(1000)] * 9, _jobs([(0, 1)], gangs={0: 5}), policy_named("sparrow"))
+
+
+def test_servers_that_differ_are_refused_by_policies_that_do_not_look() -> None:
+    with pytest.raises(ScenarioError, match="'random' sends tasks to any server"):
+        Engine([Capacity(1000), Capacity(2000)], _jobs([(0, 1)]), policy_named("random"))
+
+
+@pytest.mark.parametrize("policy", ["homes", "best-fit", "packing", "dot-product", "fgd"])
+def test_tasks_of_several_shapes_on_servers_that_differ(policy: str) -> None:
+    """Cores, memory and shared GPUs at once, near the capacity."""
+    shapes = [
+        Demand(1000, 512),
+        Demand(3000, 100),
+        Demand(500, 0, 1, 300),
+        Demand(500, 0, 2),
+        Demand(100, 0, 1, 700, frozenset({"B"})),
+    ]
+    jobs = []
+    for number in range(200):
+        job = Job(number, number * 3 * NS_PER_MS, number)
+        for step in range(3):
+            length_ns = (20 + number % 7 * 10) * NS_PER_MS
+            job.add(3 * number + step, shapes[(number + step) % 5], length_ns, length_ns)
+        jobs.append(job)
+    servers = [Capacity(4000, 2048, 2, "A"), Capacity(8000, 4096, 4, "B"), Capacity(4000, 2048)] * 4
+    engine = Engine(
+        servers,
+        jobs,
+        policy_named(policy),
+        network=ConstantNetwork(NS_PER_MS // 2),
+        settings=Settings(schedulers=4),
+    )
+    engine.run()
+    assert engine.unfinished == 0
+    assert max(task.start_ns - job.arrival_ns for job in jobs for task in job.tasks) > NS_PER_MS
+
+
 def test_easy_refuses_what_is_not_slots() -> None:
     job = Job(0, 0, 0)
     job.add(0, Demand(cores_milli=2000), 1, 1)

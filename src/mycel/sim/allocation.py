@@ -195,7 +195,7 @@ def _place_all(
     known = numpy.full((nodes, len(kinds)), False)
     growth = numpy.zeros((nodes, len(kinds)))
     where = numpy.full((nodes, len(kinds)), -1)
-    most = numpy.array([free[:, 0].max(), free[:, 1].max(), 1000 * gpu_free.shape[1]])
+    most = numpy.array([max(1, free[:, 0].max()), max(1, free[:, 1].max()), 8000])
     for turn in range(len(sequence)):
         number = sequence[turn]
         kind = kinds[number]

@@ -96,6 +96,7 @@ class Engine:
         self._transfer_of: dict[int, int] = {}
         self._faults = Faults(self, faults)
         _check_fit(self.servers, jobs)
+        _check_policy(policy, self.servers, jobs)
         self.policy: Final = policy(self, options or policy.options_type())
 
     # What policies call
@@ -387,6 +388,19 @@ def _check_fit(servers: Sequence[Server], jobs: Sequence[Job]) -> None:
                     f"job {job.name or job.index} starts {len(job.tasks)} tasks at once, and the "
                     f"empty cluster has room for {fit}: give more servers or a smaller gang"
                 )
+
+
+def _check_policy(policy: type[Policy], servers: Sequence[Server], jobs: Sequence[Job]) -> None:
+    if not policy.starts_gangs and any(job.is_gang and len(job.tasks) > 1 for job in jobs):
+        raise ScenarioError(
+            f"policy {policy.name!r} does not start gangs, and some jobs start all their tasks at "
+            "once: take a central policy, or gang = false"
+        )
+    if policy.needs_equal_servers and len({one.resources.capacity for one in servers}) > 1:
+        raise ScenarioError(
+            f"policy {policy.name!r} sends tasks to any server, and these servers differ: take a "
+            "central policy or homes"
+        )
 
 
 def _count(server: Server, demand: Any, enough: int) -> int:

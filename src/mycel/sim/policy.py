@@ -34,6 +34,10 @@ class Policy(ABC):
     options_type: ClassVar[type[Options]] = Options
     jobs_arrive_at: ClassVar[str] = "schedulers"
     """Or "servers": what a job's `entry` counts."""
+    starts_gangs: ClassVar[bool] = False
+    """Whether it starts all tasks of a gang at once. Others are not given gangs."""
+    needs_equal_servers: ClassVar[bool] = False
+    """Whether it sends tasks to servers without knowing whether they are large enough."""
 
     def __init__(self, engine: Engine, options: Options) -> None:
         self.engine: Final = engine
@@ -73,6 +77,8 @@ class Policy(ABC):
 
 class QueuePolicy(Policy):
     """For policies under which tasks wait in a queue at the server they were sent to."""
+
+    needs_equal_servers = True
 
     def __init__(self, engine: Engine, options: Options) -> None:
         super().__init__(engine, options)

@@ -198,7 +198,7 @@ def wait(state: State, origin: int, first: int, count: int) -> None:
         last = state.task[last, FOLLOWING]
     state.scheduler[origin, WAITING_LAST] = last
     state.scheduler[origin, WAITING_COUNT] += count
-    if origin < len(state.home):
+    if origin < len(state.home) and state.home[origin, BEGIN] < state.home[origin, END_OF]:
         add_want(state, origin, origin, count)
 
 
@@ -219,6 +219,8 @@ def best_home(state: State, now: int, origin: int, excluded: int, start: int) ->
         home = (start + step) % homes
         if home == origin or (excluded >> home) & 1:
             continue
+        if state.home[home, BEGIN] == state.home[home, END_OF]:
+            continue  # no servers
         if only_warm and not state.pair[max(origin, home), min(origin, home), WARM]:
             continue
         belief = believed(state, now, origin, home)

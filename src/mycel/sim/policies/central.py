@@ -26,6 +26,7 @@ class CentralOptions(Options, frozen=True, kw_only=True):
 class CentralFifo(Policy):
     name = "central-fifo"
     options_type = CentralOptions
+    starts_gangs = True
 
     def __init__(self, engine: Engine, options: Options) -> None:
         super().__init__(engine, options)

@@ -29,7 +29,7 @@ import msgspec
 
 from mycel.sim.engine import Engine
 from mycel.sim.ledger import Hold, Ledger
-from mycel.sim.model import NS_PER_MS, Demand, Job, Server, Task
+from mycel.sim.model import NS_PER_MS, Demand, Job, Resources, Server, Task
 from mycel.sim.policy import Options, Policy
 from mycel.topology.hashes import mix_pair
 
@@ -81,6 +81,13 @@ def home_of(server: int, homes: int) -> int:
     return min(range(homes), key=lambda home: mix_pair(home, server))
 
 
+def _by_demand(tasks: Sequence[Task]) -> dict[Demand, list[Task]]:
+    found: dict[Demand, list[Task]] = {}
+    for task in tasks:
+        found.setdefault(task.demand, []).append(task)
+    return found
+
+
 class Homes(Policy):
     name = "homes"
     options_type = HomesOptions
@@ -100,7 +107,8 @@ class Homes(Policy):
         self.ledgers: Final = [Ledger(self.servers, some) for some in members]
         self.lines: Final[list[deque[Want]]] = [deque() for _ in range(count)]
         everyone = range(engine.schedulers)
-        self.waiting: Final[list[deque[Task]]] = [deque() for _ in everyone]
+        self.waiting: Final[list[dict[Demand, deque[Task]]]] = [{} for _ in everyone]
+        """At each origin, by shape: an offer of a place is for one shape."""
         self.wants_at: Final[list[set[int]]] = [set() for _ in everyone]
         self.unanswered: Final = [0 for _ in everyone]
         free = [ledger.cores_free_milli for ledger in self.ledgers]
@@ -108,7 +116,9 @@ class Homes(Policy):
         self.heard_ns: Final = [[-(10**18)] * count for _ in everyone]
         self.fresh_ns: Final = round(options.fresh_ms * NS_PER_MS)
         self.unknown_milli: Final = sum(free) // count // UNKNOWN_SHARE
-        self.asked: Final[dict[int, set[int]]] = {}
+        self._homes: Final = frozenset(range(count))
+        self._able_homes: Final[dict[Demand, frozenset[int]]] = {}
+        self.asked: Final[dict[tuple[int, Demand], set[int]]] = {}
         self.holds: Final[dict[int, Hold]] = {}
         self.warm: Final[set[tuple[int, int]]] = set()
         self.links_enough: Final = link_count(options, engine.schedulers, count)
@@ -123,10 +133,12 @@ class Homes(Policy):
     def place(self, job: Job, tasks: Sequence[Task]) -> None:
         origin = job.entry % self.engine.schedulers
         rest = self._start_here(origin, tasks)
-        if not rest:
-            return
-        self.asked[job.index] = set()
-        targets = self._best(origin, job, self.options.shares)
+        for demand, some in _by_demand(rest).items():
+            self.asked[job.index, demand] = set()
+            self._forward(origin, job, demand, some)
+
+    def _forward(self, origin: int, job: Job, demand: Demand, rest: list[Task]) -> None:
+        targets = self._best(origin, job, demand, self.options.shares)
         if not targets:
             self._wait(origin, rest)
             return
@@ -135,20 +147,30 @@ class Homes(Policy):
             part = rest[first : first + share]
             first += share
             if part:
-                self._contact(origin, target, job)
+                self._contact(origin, target, job, demand)
                 self._hear(
                     origin,
                     target,
-                    self._believed(origin, target) - share * job.tasks[0].demand.cores_milli,
+                    self._believed(origin, target) - share * demand.cores_milli,
                 )
                 self._tell(origin, target, self._requested, target, origin, job, part, tasks=part)
 
-    def _best(self, origin: int, job: Job, count: int) -> list[int]:
+    def _able(self, demand: Demand) -> frozenset[int]:
+        """The homes with a server that is large enough: what gossip tells of each shape."""
+        if demand not in self._able_homes:
+            self._able_homes[demand] = frozenset(
+                home
+                for home, ledger in enumerate(self.ledgers)
+                if any(Resources(book.capacity).fits(demand) for book in ledger.books.values())
+            )
+        return self._able_homes[demand]
+
+    def _best(self, origin: int, job: Job, demand: Demand, count: int) -> list[int]:
         """The homes believed to have most free, of those not asked for this job yet."""
         start = self.random.below(len(self.lines))
         found: list[int] = []
         while len(found) < count:
-            excluded = self.asked[job.index].union(found)
+            excluded = self.asked[job.index, demand].union(found, self._homes - self._able(demand))
             best = self._best_one(origin, excluded, start)
             if best < 0:
                 break
@@ -187,14 +209,15 @@ class Homes(Policy):
             shares[number % len(shares)] += 1
         return shares
 
-    def _contact(self, origin: int, target: int, job: Job) -> None:
-        self.asked[job.index].add(target)
+    def _contact(self, origin: int, target: int, job: Job, demand: Demand) -> None:
+        self.asked[job.index, demand].add(target)
         self.unanswered[origin] += 1
 
     def _wait(self, origin: int, tasks: Sequence[Task]) -> None:
-        self.waiting[origin].extend(tasks)
-        if origin < len(self.lines):
-            self.lines[origin].append(Want(origin, tasks[0].demand, len(tasks)))
+        for demand, some in _by_demand(tasks).items():
+            self.waiting[origin].setdefault(demand, deque()).extend(some)
+            if origin in self._able(demand):
+                self.lines[origin].append(Want(origin, demand, len(some)))
 
     def _answered(
         self, origin: int, home: int, job: Job, rest: list[Task], free_milli: int
@@ -206,28 +229,30 @@ class Homes(Policy):
             rest = self._start_here(origin, rest)
         if rest:
             self._wait(origin, rest)
-            self._ask_next(origin, job, len(rest))
+            for demand, some in _by_demand(rest).items():
+                self._ask_next(origin, job, demand, len(some))
         self._withdraw_if_done(origin)
 
-    def _ask_next(self, origin: int, job: Job, count: int) -> None:
-        if len(self.asked[job.index]) >= self.options.asks:
+    def _ask_next(self, origin: int, job: Job, demand: Demand, count: int) -> None:
+        if len(self.asked[job.index, demand]) >= self.options.asks:
             return
-        for home in self._best(origin, job, 1):
-            self._contact(origin, home, job)
-            self._tell(origin, home, self._asked, home, origin, job, count)
+        for home in self._best(origin, job, demand, 1):
+            self._contact(origin, home, job, demand)
+            self._tell(origin, home, self._asked, home, origin, job, demand, count)
 
     def _offered(
         self,
         origin: int,
         home: int,
         job: Job | None,
+        demand: Demand,
         places: list[Hold],
         short: int,
         free_milli: int,
     ) -> None:
         """The answer to an ask for the job; or, without one, room that has freed."""
         self._hear(origin, home, free_milli)
-        waiting = self.waiting[origin]
+        waiting = self.waiting[origin].get(demand, deque())
         if places:
             tasks = [waiting.popleft() for _ in range(min(len(places), len(waiting)))]
             self._tell(origin, home, self._filled, home, places, tasks, tasks=tasks)
@@ -236,11 +261,11 @@ class Homes(Policy):
             if short:
                 self.wants_at[origin].add(home)
                 if waiting:
-                    self._ask_next(origin, job, min(short, len(waiting)))
+                    self._ask_next(origin, job, demand, min(short, len(waiting)))
         self._withdraw_if_done(origin)
 
     def _withdraw_if_done(self, origin: int) -> None:
-        if self.waiting[origin] or self.unanswered[origin]:
+        if any(self.waiting[origin].values()) or self.unanswered[origin]:
             return  # a task that is out may come back, and then needs its want
         for home in sorted(self.wants_at[origin]):
             self._tell(origin, home, self._withdrawn, home, origin)
@@ -278,19 +303,19 @@ class Homes(Policy):
 
     def _requested(self, home: int, origin: int, job: Job, tasks: list[Task]) -> None:
         rest = self._start_here(home, tasks)
-        if rest:
-            self.lines[home].append(Want(origin, rest[0].demand, len(rest)))
+        for demand, some in _by_demand(rest).items():
+            if home in self._able(demand):
+                self.lines[home].append(Want(origin, demand, len(some)))
         free = self.ledgers[home].cores_free_milli
         self._tell(home, origin, self._answered, origin, home, job, rest, free, tasks=rest)
 
-    def _asked(self, home: int, origin: int, job: Job, count: int) -> None:
-        demand = job.tasks[0].demand
+    def _asked(self, home: int, origin: int, job: Job, demand: Demand, count: int) -> None:
         places = self._hold(home, demand, count)
         short = count - len(places)
         if short:
             self.lines[home].append(Want(origin, demand, short))
         free = self.ledgers[home].cores_free_milli
-        self._tell(home, origin, self._offered, origin, home, job, places, short, free)
+        self._tell(home, origin, self._offered, origin, home, job, demand, places, short, free)
 
     def _hold(self, home: int, demand: Demand, count: int) -> list[Hold]:
         places: list[Hold] = []
@@ -320,7 +345,7 @@ class Homes(Policy):
         line = self.lines[home]
         while line:
             want = line[0]
-            if want.origin == home and not self.waiting[home]:
+            if want.origin == home and not self.waiting[home].get(want.demand):
                 line.popleft()  # its tasks have found room elsewhere
                 continue
             places = self._hold(home, want.demand, want.count)
@@ -330,17 +355,27 @@ class Homes(Policy):
             if not want.count:
                 line.popleft()
             if want.origin == home:
-                self._fill_own(home, places)
+                self._fill_own(home, want.demand, places)
             else:
                 free = self.ledgers[home].cores_free_milli
                 self._tell(
-                    home, want.origin, self._offered, want.origin, home, None, places, 0, free
+                    home,
+                    want.origin,
+                    self._offered,
+                    want.origin,
+                    home,
+                    None,
+                    want.demand,
+                    places,
+                    0,
+                    free,
                 )
 
-    def _fill_own(self, home: int, places: list[Hold]) -> None:
+    def _fill_own(self, home: int, demand: Demand, places: list[Hold]) -> None:
+        waiting = self.waiting[home][demand]
         for place in places:
-            if self.waiting[home]:
-                self._launch(home, self.waiting[home].popleft(), place)
+            if waiting:
+                self._launch(home, waiting.popleft(), place)
             else:
                 self.ledgers[home].release(place)
         self._withdraw_if_done(home)

@@ -10,6 +10,7 @@ from mycel.sim.policy import Policy
 
 class Ideal(Policy):
     name = "ideal"
+    starts_gangs = True
 
     def place(self, job: Job, tasks: Sequence[Task]) -> None:
         for task in tasks:

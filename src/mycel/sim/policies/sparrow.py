@@ -27,6 +27,7 @@ class SparrowOptions(Options, frozen=True, kw_only=True):
 class Sparrow(Policy):
     name = "sparrow"
     options_type = SparrowOptions
+    needs_equal_servers = True
 
     def __init__(self, engine: Engine, options: Options) -> None:
         super().__init__(engine, options)
