@@ -14,6 +14,7 @@ import pytest
 from mycel.cli.main import main
 from mycel.config.errors import ConfigurationError
 from mycel.sim.errors import ScenarioError, SimulationError, TraceError
+from mycel.sim.results import summary
 from mycel.sim.scenario import SCENARIOS, TraceSpec, load_scenario
 from mycel.topology.errors import TopologyError
 
@@ -209,6 +210,11 @@ def test_without_its_packages_the_command_says_how_to_get_them(
     assert "pip install 'mycel[sim]'" in capsys.readouterr().err
 
 
+def test_an_unknown_scenario_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "run", "nowhere"]) == 1
+    assert "no scenario 'nowhere'" in capsys.readouterr().err
+
+
 def test_an_interrupted_run_keeps_what_there_is(tmp_path: Path) -> None:
     loaded = load_scenario(
         _write(tmp_path, SMALL.replace("jobs = 50", "jobs = 9000") + "[run]\nsample_s = 1\n")
@@ -219,6 +225,7 @@ def test_an_interrupted_run_keeps_what_there_is(tmp_path: Path) -> None:
 
     outcome, _ = loaded.run(progress=stop)
     assert outcome.interrupted
+    assert summary(outcome)["messages_per_task"] > 6  # of the tasks that ended, not of all
     assert 0 < (outcome.end_ns >= 0).sum() < 9000
 
 

@@ -71,7 +71,15 @@ def _scenario_path(name: str) -> Path:
     from mycel.sim.scenario import SCENARIOS
 
     shipped = SCENARIOS / f"{name}.toml"
-    return shipped if shipped.is_file() and not Path(name).is_file() else Path(name)
+    if Path(name).is_file() or not shipped.is_file():
+        path = Path(name)
+    else:
+        path = shipped
+    if not path.exists():
+        raise CommandError(
+            f"there is no scenario {name!r}: give a file, or a name that 'mycel sim list' prints"
+        )
+    return path
 
 
 def _run(options: argparse.Namespace) -> int:

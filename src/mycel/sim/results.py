@@ -143,6 +143,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
     ideal_s = outcome.longest_ns[kept] / 1e9
     tasks = len(outcome.task_job)
     ended = outcome.task_end_ns >= 0
+    counted = max(1, int(ended.sum()))  # of an interrupted run, those that ended
     busy_s = float((outcome.task_end_ns[ended] - outcome.task_start_ns[ended]).sum()) / 1e9
     makespan_s = float(outcome.task_end_ns.max(initial=0)) / 1e9
     found: dict[str, Any] = {
@@ -155,8 +156,8 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "tasks": tasks,
         "makespan_s": makespan_s,
         "busy_slots_share": busy_s / (outcome.slots * makespan_s) if makespan_s else 0.0,
-        "messages_per_task": outcome.messages / tasks,
-        "completions_per_task": outcome.completions / tasks,
+        "messages_per_task": outcome.messages / counted,
+        "completions_per_task": outcome.completions / counted,
         "events": outcome.events,
         "bytes": outcome.bytes,
         "preemptions": outcome.preemptions,
