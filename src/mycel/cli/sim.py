@@ -71,10 +71,7 @@ def _scenario_path(name: str) -> Path:
     from mycel.sim.scenario import SCENARIOS
 
     shipped = SCENARIOS / f"{name}.toml"
-    if Path(name).is_file() or not shipped.is_file():
-        path = Path(name)
-    else:
-        path = shipped
+    path = Path(name) if Path(name).is_file() or not shipped.is_file() else shipped
     if not path.exists():
         raise CommandError(
             f"there is no scenario {name!r}: give a file, or a name that 'mycel sim list' prints"
