@@ -9,6 +9,7 @@ from mycel.sim.faults import Fault, FaultKind
 from mycel.sim.model import NS_PER_MS, NS_PER_S, SLOT, Capacity, Job
 from mycel.sim.network import RoutedNetwork
 from mycel.sim.policies import policy_named
+from mycel.sim.policies.homes import Homes
 from mycel.sim.workloads import Synthetic, generate
 from mycel.topology.leaf_spine import LeafSpine, build
 
@@ -43,6 +44,33 @@ def test_a_leaf_that_is_cut_off_for_a_while_loses_no_work(policy: str) -> None:
     assert engine.counters.undelivered > 0
     assert engine.counters.losses == 0
     assert all(len(server.running) == 0 for server in engine.servers)
+
+
+def test_homes_forget_no_held_place_over_partitions() -> None:
+    """Many short cuts under load. A job long after finds as much room as in the beginning."""
+    faults = [
+        Fault(at_ns=at_ms * NS_PER_MS, kind=kind, link=("leaf-1", "spine-0"))
+        for start_ms in range(100, 900, 10)
+        for at_ms, kind in ((start_ms, FaultKind.FAIL), (start_ms + 5, FaultKind.RETURN))
+    ]
+    topology = build(LeafSpine(spines=1, leaves=3, servers_per_leaf=4))
+    jobs = generate(Synthetic(jobs=300, tasks_per_job=4, task_s=0.02), 0.95, 24, 6, seed=2).jobs()
+    late = Job(len(jobs), 9 * NS_PER_S, 0)
+    late.add(4 * len(jobs), SLOT, NS_PER_S, NS_PER_S)
+    engine = Engine(
+        [Capacity(2000)] * 12,
+        [*jobs, late],
+        Homes,
+        network=RoutedNetwork(topology, 6, software_ns=NS_PER_MS // 10),
+        settings=Settings(seed=2, schedulers=6, detection_ns=20 * NS_PER_MS),
+        faults=faults,
+    )
+    engine.run()
+    assert engine.unfinished == 0
+    assert engine.counters.undelivered > 20
+    assert isinstance(engine.policy, Homes)
+    room = sum(ledger.cores_free_milli for ledger in engine.policy.ledgers)
+    assert room == 24_000 - 1000  # only the late task, whose end was not heard yet
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -109,9 +109,12 @@ class Engine:
         *arguments: Any,
         tasks: Sequence[Task] = (),
         is_completion: bool = False,
+        is_repeated: bool = False,
         earliest_ns: int = 0,
     ) -> None:
-        """Calls the handler at the destination. `tasks` go back to the policy if it is lost."""
+        """Calls the handler at the destination. `tasks` go back to the policy if it is lost.
+
+        While there is no way, a completion, or what is to be repeated, is sent again and again."""
         if is_completion:
             self.counters.completions += 1
         else:
@@ -120,12 +123,10 @@ class Engine:
         for task in tasks:
             task.hops += 1
         delay = self.network.delay_ns(source, destination)
-        if delay is None and is_completion:
-            # The server keeps the result and tries again until there is a way.
+        if delay is None and (is_completion or is_repeated):
             self.counters.undelivered += 1
-            self.after(
-                self.settings.detection_ns, self._resend, source, destination, handler, arguments
-            )
+            again = (source, destination, handler, arguments, tasks, is_completion)
+            self.after(self.settings.detection_ns, self._resend, *again)
         elif delay is None or not self.is_place_up(destination):
             self.counters.undelivered += 1
             self.after(
@@ -188,6 +189,10 @@ class Engine:
         return place >= len(self.servers) or self.servers[place].is_up
 
     @property
+    def has_faults(self) -> bool:
+        return not self._faults.is_quiet
+
+    @property
     def tasks_waiting(self) -> int:
         running = sum(len(server.running) for server in self.servers)
         return self._arrived - self._finished - running
@@ -231,9 +236,18 @@ class Engine:
         destination: int,
         handler: Callable[..., None],
         arguments: tuple[Any, ...],
+        tasks: Sequence[Task],
+        is_completion: bool,
     ) -> None:
-        self.counters.completions -= 1  # it is the same one
-        self.send(source, destination, handler, *arguments, is_completion=True)
+        self.send(
+            source,
+            destination,
+            handler,
+            *arguments,
+            tasks=tasks,
+            is_completion=is_completion,
+            is_repeated=True,
+        )
 
     def _tick(self, period_ns: int, handler: Callable[[], None]) -> None:
         handler()

@@ -37,6 +37,10 @@ UNKNOWN_SHARE: Final = 8
 """A home that was not heard of lately is taken to have one slot in so many free."""
 
 
+ASK_AGAIN_NS: Final = 1000 * NS_PER_MS
+"""After a partition, messages arrive out of order and a want can be lost: ask again."""
+
+
 class HomesOptions(Options, frozen=True, kw_only=True):
     shares: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
     """Homes that get a part of what does not fit here."""
@@ -127,6 +131,9 @@ class Homes(Policy):
         self.inboxes: Final[list[deque[Letter]]] = [deque() for _ in everyone]
         self.busy_until: Final = [0 for _ in everyone]
         self.cold_ns: Final = round(options.cold_link_ms * NS_PER_MS)
+
+        if engine.has_faults:
+            engine.every(ASK_AGAIN_NS, self._ask_again)
 
     # At the origin
 
@@ -239,6 +246,14 @@ class Homes(Policy):
         for home in self._best(origin, job, demand, 1):
             self._contact(origin, home, job, demand)
             self._tell(origin, home, self._asked, home, origin, job, demand, count)
+
+    def _ask_again(self) -> None:
+        for origin, waiting in enumerate(self.waiting):
+            for demand, tasks in waiting.items():
+                if tasks:
+                    job = tasks[0].job
+                    self.asked[job.index, demand] = set()
+                    self._ask_next(origin, job, demand, len(tasks))
 
     def _offered(
         self,
@@ -418,6 +433,7 @@ class Homes(Policy):
             handler,
             arguments,
             tasks=tasks,
+            is_repeated=True,
             earliest_ns=self._earliest(source, there),
         )
 
