@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import networkx  # type: ignore[import-untyped]  # it brings no types along
+import networkx
 
 from mycel.core.federation.calendar import HORIZON_SECONDS, UnknownJob
 from mycel.core.federation.constraints import CONSTRAINED_TYPES
