@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.api.model_names import ModelNames
+from mycel.api.model_names import ModelNames, NamesUnreadable
 from mycel.api.problems import Problem
 from mycel.core.model_names import full_name, objection, resolve, split
 
@@ -115,3 +115,11 @@ def test_nobody_reaches_a_stranger_without_naming_it(
         return
     assert asked == f"{stranger}/{name}"
     assert split(taken) == (stranger, name)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"x": "somebody"}', '{"x": 1}'])
+def test_a_damaged_file_of_names_says_what_to_do(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "model-names.json"
+    path.write_text(text)
+    with pytest.raises(NamesUnreadable, match="remove it"):
+        Served(keep_at=path)

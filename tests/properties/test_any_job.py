@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from mycel.api import jobs
 from mycel.api.access import Caller
+from mycel.api.model_names import ModelNames
 from mycel.api.problems import Problem
 from mycel.core.errors import Refusal
 from mycel.core.events import Event, ExplainTask
@@ -51,6 +52,7 @@ class Front:
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
+        self.names = ModelNames(lambda name: False, tuple)
 
     async def ask(self, make: Callable[[RequestId], Event]) -> object:
         answer = self._scene.ask(make)

@@ -7,10 +7,9 @@ is named like a user, takes over requests that went elsewhere before.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -30,8 +29,13 @@ from .problems import Problem, unprocessable
 
 PREFIXES_MAX: Final = 10_000
 """Beyond so many, nothing more is settled: new prefixes are the owner's."""
+Whose = Literal["user", "owner"]
 USERS: Final = "user"
 OWNERS: Final = "owner"
+
+
+class NamesUnreadable(Exception):
+    """The file is damaged; the message says what to do."""
 
 
 class ModelNames:
@@ -42,13 +46,13 @@ class ModelNames:
         keep_at: Path | None = None,
     ) -> None:
         """`exists`: whether anybody serves, or is to serve, that full name; `served` are those
-        that workers serve."""
+        that workers serve. Raises `NamesUnreadable`."""
         self._exists = exists
         self._served = served
         self._keep_at = keep_at
-        self._settled: dict[str, str] = {}
+        self._settled: dict[str, Whose] = {}
         if keep_at is not None and keep_at.exists():
-            self._settled = json.loads(keep_at.read_text(encoding="utf-8"))
+            self._settled = _read(keep_at)
 
     def meant(self, asked: str, user: str) -> str:
         """The full name. Raises a 422."""
@@ -101,12 +105,22 @@ class ModelNames:
             return whose == USERS
         return not self._exists(asked) and self._exists(BOUNDARY.join(asked.rsplit("/", 1)))
 
-    def _put_down(self, prefix: str, whose: str) -> bool:
+    def _put_down(self, prefix: str, whose: Whose) -> bool:
         if len(self._settled) >= PREFIXES_MAX:
             return False
         self._settled[prefix] = whose
         if self._keep_at is not None:
             temporary = self._keep_at.with_suffix(".new")
-            temporary.write_text(json.dumps(self._settled), encoding="utf-8")
+            temporary.write_bytes(msgspec.json.encode(self._settled))
             temporary.replace(self._keep_at)
         return True
+
+
+def _read(path: Path) -> dict[str, Whose]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Whose])
+    except msgspec.DecodeError as error:
+        raise NamesUnreadable(
+            f"{path} cannot be read: {error}; restore it, or remove it to settle anew whose "
+            "models names mean"
+        ) from error

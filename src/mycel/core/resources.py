@@ -21,6 +21,7 @@ from .quantities import (
     LongText,
     Name,
     Names,
+    Reason,
     Share,
     Size,
     Word,
@@ -92,9 +93,9 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it asks for one task at the least, in whatever unit the swarm has agreed on."""
     sandbox: Name = ""
     """What its processes and functions run in, such as `bubblewrap`; empty is nothing."""
-    walls: tuple[str, ...] = ()
+    walls: Names = ()
     """All that holds them, for people."""
-    advice: str = ""
+    advice: Reason = ""
     """What its owner can do for better walls; empty if there is nothing better."""
     network: bool = True
     """Whether tasks that ask for the network get it."""

@@ -105,14 +105,7 @@ async def serve(program: Program, port: int | None) -> None:
     path = program.folder.path / "journal.db"
     store = SqliteStore(path, loop.call_soon_threadsafe, swarm=configuration.swarm.name)
     machine = _machine(configuration, algorithms)
-    backend = SchedulerBackend(
-        machine,
-        store,
-        LiveLogs(path),
-        program.options.name,
-        __version__,
-        program.folder.path / "model-names.json",
-    )
+    backend = _backend(program, machine, store)
     checkpoints = CheckpointFiles(path, loop.call_soon_threadsafe)
     node = _node(program, machine, store, backend, checkpoints)
     backend.checkpoints = checkpoints
@@ -168,6 +161,18 @@ async def serve(program: Program, port: int | None) -> None:
         checkpoints.close()
         backend.close()
         bound.close()
+
+
+def _backend(program: Program, machine: Scheduler, store: SqliteStore) -> SchedulerBackend:
+    """Raises `RoleFault`."""
+    from mycel.api.model_names import NamesUnreadable
+
+    folder = program.folder.path
+    logs, names = LiveLogs(folder / "journal.db"), folder / "model-names.json"
+    try:
+        return SchedulerBackend(machine, store, logs, program.options.name, __version__, names)
+    except NamesUnreadable as error:
+        raise RoleFault(str(error)) from error
 
 
 def _bound(configuration: Configuration, port: int | None) -> socket.socket:
