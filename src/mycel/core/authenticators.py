@@ -14,7 +14,7 @@ own for each attempt costs four times as much.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final, Protocol
 
 from msgspec import Meta
@@ -27,6 +27,7 @@ Authenticator = Annotated[bytes, Meta(max_length=AUTHENTICATOR_BYTES)]
 """Empty where nobody has given one."""
 Authenticators = Annotated[bytes, Meta(max_length=AUTHENTICATOR_BYTES * 1_000_000)]
 """Of several attempts, one after the other."""
+_SHIFT: Final = AUTHENTICATOR_BYTES.bit_length() - 1
 _PAGE_BITS: Final = 20
 _PAGE_MASK: Final = (1 << _PAGE_BITS) - 1
 """A stream has 2^64 bytes: 2^40 attempts of one boot, and as many indices as are left. Beyond
@@ -77,5 +78,15 @@ def page_of(index: int) -> int:
 
 
 def authenticator(of: KeyedHash, attempt: AttemptId, index: int) -> bytes:
-    place = (attempt & COUNTER_MAX) << _PAGE_BITS | index & _PAGE_MASK
-    return of.digest(AUTHENTICATOR_BYTES, seek=place * AUTHENTICATOR_BYTES)
+    return authenticators(of, attempt, (index,))
+
+
+def authenticators(of: KeyedHash, first: AttemptId, indices: Sequence[int]) -> bytes:
+    """Of the attempts `first`, `first + 1`, … at tasks of one page, one after the other."""
+    digest = of.digest
+    return b"".join(
+        [
+            digest(AUTHENTICATOR_BYTES, seek=(n << _PAGE_BITS | index & _PAGE_MASK) << _SHIFT)
+            for n, index in enumerate(indices, first & COUNTER_MAX)
+        ]
+    )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mycel.core.authenticators import authenticator, page_of
+from mycel.core.authenticators import KeyedHash, authenticators, page_of
 from mycel.core.effects import SendAhead
 from mycel.core.errors import TooLong
 from mycel.core.identifiers import AttemptId
@@ -27,7 +27,7 @@ from .authentication import Authentication
 from .ending import Ending
 from .roster import Roster
 from .state import State
-from .tables import Attempt, Lease
+from .tables import Attempt, Lease, Worker
 
 ASSIGN_BYTES_MAX: Final = 15 << 20
 """Of a task that goes alone: below the limit of a frame, with its numbers and names."""
@@ -137,15 +137,13 @@ class Sending:
         attempt_id: int = first
         bundles: list[_Bundling] = []
         bundle: _Bundling | None = None
-        last: tuple[Block, int] | None = None
+        last: Block | None = None
         for block, index, argument in tasks:
-            if bundle is None or not _share_work(block, bundle.block):
-                bundle = _Bundling(AttemptId(attempt_id), block)
-                bundles.append(bundle)
-            page = (block, page_of(index))
-            if page != last:
-                source = self._authentication.stream(block, index, state.boot, worker.peer)
-                last = page
+            if bundle is None or block is not last or page_of(index) != bundle.page:
+                last = block
+                if bundle is None or not bundle.takes(block, index):
+                    bundle = _Bundling(AttemptId(attempt_id), block, index)
+                    bundles.append(bundle)
             key = task_key(block.job.number, index)
             assert key not in state.current, "a task was sent while an attempt of it is out"
             number = 1 + state.counted(key) if state.histories else 1
@@ -157,7 +155,6 @@ class Sending:
             bundle.numbers.append(number)
             if argument:
                 bundle.arguments.append(argument)
-            bundle.authenticators.append(authenticator(source, attempt.id, index))
             block.job.live += 1
             attempt_id += 1
         lease.outstanding += len(tasks)
@@ -165,27 +162,37 @@ class Sending:
         lease.unaccepted.append((first, len(tasks), now))
         state.timers.set(("accept", lease.key), now + state.settings.health_check_timeout)
         self._roster.moved(worker)
-        assign = Assign(lease.id, [one.bundle() for one in bundles])
+        assign = Assign(lease.id, [self._bundle(one, worker) for one in bundles])
         if lease.is_proven and all(state.is_arriving(block.job) for block, _, _ in tasks):
             state.emit(SendAhead(worker.peer, assign))
         else:
             state.send(worker.peer, assign)
 
+    def _bundle(self, made: _Bundling, worker: Worker) -> Bundle:
+        block, index = made.block, made.indices[0]
+        boot = self._state.boot
+        return made.bundle(self._authentication.stream(block, index, boot, worker.peer))
+
 
 class _Bundling:
-    """A bundle while attempts are added to it."""
+    """A bundle while attempts are added to it. One stream has the authenticators of all."""
 
-    __slots__ = ("arguments", "authenticators", "block", "first", "indices", "numbers")
+    __slots__ = ("arguments", "block", "first", "indices", "numbers", "page")
 
-    def __init__(self, first: AttemptId, block: Block) -> None:
+    def __init__(self, first: AttemptId, block: Block, index: int) -> None:
         self.first = first
         self.block = block
+        self.page = page_of(index)
         self.indices: list[int] = []
         self.numbers: list[int] = []
         self.arguments: list[bytes] = []
-        self.authenticators: list[bytes] = []
 
-    def bundle(self) -> Bundle:
+    def takes(self, block: Block, index: int) -> bool:
+        ours = self.block
+        is_like_ours = _share_work(block, ours) and block.owner_epoch == ours.owner_epoch
+        return is_like_ours and page_of(index) == self.page
+
+    def bundle(self, source: KeyedHash) -> Bundle:
         block, job = self.block, self.block.job
         return Bundle(
             self.first,
@@ -196,7 +203,7 @@ class _Bundling:
             self.indices,
             self.numbers,
             self.arguments,
-            b"".join(self.authenticators),
+            authenticators(source, self.first, self.indices),
         )
 
 

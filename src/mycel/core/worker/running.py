@@ -260,9 +260,10 @@ class Running:
             bare.ended_at,
             held.number,
             bare.crashed,
-            peak_memory=bare.peak_memory,
-            cpu_seconds=bare.cpu_seconds,
-            authenticator=held.authenticator,
+            0,
+            bare.peak_memory,
+            bare.cpu_seconds,
+            held.authenticator,
         )
 
     def _window(self, grant: Grant) -> Window:
