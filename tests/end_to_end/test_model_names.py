@@ -72,8 +72,13 @@ def test_nobody_gets_anothers_prompts_by_a_name(make_swarm: SwarmMaker) -> None:
     serve(swarm, bob, "parrot")
     eventually(lambda: listed(swarm, bob) == ["parrot"], "bob's model is up")
     # Nobody else has bob's by a bare name: what they ask for waits, or is not there.
-    answer = call(swarm, "POST", "/v1/chat/completions", prompt("parrot"), token=alice)
-    assert (answer.status, answer.json["error"]["code"]) == (404, "model_not_found")
+    for route, asked in (
+        ("chat/completions", prompt("parrot")),
+        ("completions", json.dumps({"model": "parrot", "prompt": "secret"})),
+        ("embeddings", json.dumps({"model": "parrot", "input": "secret"})),
+    ):
+        answer = call(swarm, "POST", f"/v1/{route}", asked, token=alice)
+        assert (answer.status, answer.json["error"]["code"]) == (404, "model_not_found")
     body = json.dumps({"model": "parrot", "input": "secret"})
     waiting = call(swarm, "POST", "/api/v1/tasks", body, token=carol).json["id"]
     assert listed(swarm, alice) == ["bob/parrot"]
