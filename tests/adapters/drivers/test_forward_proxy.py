@@ -154,7 +154,7 @@ def test_the_owners_proxy_is_chained_with_its_password(tmp_path: Path) -> None:
 
 def test_hosts_that_need_no_proxy_and_proxies_that_cannot_be_chained() -> None:
     upstreams = upstreams_of({"ALL_PROXY": "proxy:3128", "NO_PROXY": ".internal, example.org"})
-    assert upstreams.of("https", "packages.example.org") is not None
+    assert upstreams.of("https", "packages.example.com") is not None
     assert upstreams.of("https", "a.internal") is None
     assert upstreams.of("http", "www.example.org") is None
     assert upstreams.of("http", "notexample.org") is not None
