@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from mycel.bench.memory import family_pss_mb
-from mycel.bench.places import default_folder
+from mycel.bench.process_memory import family_pss_mb
+from mycel.local.scratch_homes import default_folder
 
 VERSIONS: Final = {
     "ray": ("ray==2.60.0",),

@@ -16,7 +16,7 @@ def public_key_of(peer: str) -> bytes:
 
 def launcher() -> bytes:
     """The program that stands between the spawn helper and a task (`native/python/launch`); empty
-    where there is none. `mycel.drivers.sandbox.launching` writes what it is told."""
+    where there is none. `mycel.drivers.sandbox.launch` writes what it is told."""
 
 Terms = tuple[bytes, list[tuple[bytes, int]], dict[int, int]]
 """Of an invite: its serial, (public key, place) of each gateway, how many may join at each."""

@@ -6,7 +6,7 @@ import os
 
 from mycel._native import identity
 from mycel.access.tokens import Statement, inspect, issue, to_text
-from mycel.api.access import Authenticator
+from mycel.api.authentication import Authenticator
 from mycel.core.rights import ACTIONS
 
 SWARM = "test"

@@ -16,17 +16,17 @@ import msgspec
 from blake3 import blake3
 
 from mycel.api import Stopping
-from mycel.api.audience import Audience, Listener
 from mycel.api.backend import Pieces
-from mycel.api.model_names import ModelNames
-from mycel.api.network import DiscoveryAnswer, Network, PeerAnswer, SwarmAnswer
-from mycel.api.output import OutputAudience, OutputListener
+from mycel.api.event_listeners import Audience, Listener
+from mycel.api.output_followers import OutputAudience, OutputListener
+from mycel.api.routes.network_routes import DiscoveryAnswer, Network, PeerAnswer, SwarmAnswer
+from mycel.api.submission.model_owners import ModelNames
 from mycel.core import events
 from mycel.core.errors import Conflict, NotFound, Refusal, Unprocessable
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, PeerId, RequestId
-from mycel.core.jobs import Specification
 from mycel.core.journal import AttemptEnded, JobOpened, TaskEnded
-from mycel.core.resources import Capabilities, Free, Gpu
+from mycel.core.model.jobs import Specification
+from mycel.core.model.resources import Capabilities, Free, Gpu
 from mycel.core.rights import Rights
 from mycel.core.views import (
     BatchView,
@@ -43,9 +43,9 @@ from mycel.core.views import (
     WorkerView,
 )
 from mycel.store.interface import End, JobRow, Lines, Reader, Result
-from mycel.store.lines import lines_of
 from mycel.store.live_logs import Stretch
-from mycel.telemetry.figures import SchedulerFigures
+from mycel.store.result_lines import lines_of
+from mycel.telemetry.counters import SchedulerFigures
 
 Value = TypeVar("Value")
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from mycel.core.journal import Entry
-from mycel.store.sqlite import SqliteStore
+from mycel.store.sqlite.sqlite_journal import SqliteStore
 
 from .store_harness import block, opened, task_ended
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from mycel.core.codec import encode_shape, encode_stages
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId
 from mycel.core.journal import (
     AttemptEnded,
@@ -21,12 +20,13 @@ from mycel.core.journal import (
     LeaseGranted,
     TaskEnded,
 )
-from mycel.core.stages import Stage
-from mycel.core.work import Shape
+from mycel.core.journal_codec import encode_shape, encode_stages
+from mycel.core.model.stages import Stage
+from mycel.core.model.work import Shape
 from mycel.store.interface import Done, Journal, Reader
-from mycel.store.memory import MemoryStore
-from mycel.store.pace import Pace
-from mycel.store.sqlite import SqliteStore
+from mycel.store.sqlite.commit_pace import Pace
+from mycel.store.sqlite.sqlite_journal import SqliteStore
+from mycel.testing.store.memory_journal import MemoryStore
 
 PATIENCE_SECONDS = 60.0
 

@@ -22,7 +22,7 @@ from mycel.swarm.interface import (
     Swarm,
 )
 from mycel.swarm.libp2p import Libp2pSettings, Libp2pSwarm
-from mycel.swarm.memory import Faults, MemoryNetwork, MemorySwarm
+from mycel.testing.swarm.memory_swarm import Faults, MemoryNetwork, MemorySwarm
 
 DEADLINE_SECONDS: Final = 20.0
 

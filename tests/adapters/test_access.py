@@ -25,9 +25,15 @@ from mycel.access.errors import (
     SecretUnreadable,
     StateCorrupt,
 )
-from mycel.access.founding import found, founder_of, owner_public_of
+from mycel.access.founder import found, founder_of, owner_public_of
 from mycel.access.home import Home, find_home, read_state, write_state
-from mycel.access.keys import create_key, load_key, load_or_create_key, store_key, store_public_key
+from mycel.access.key_files import (
+    create_key,
+    load_key,
+    load_or_create_key,
+    store_key,
+    store_public_key,
+)
 from mycel.access.tokens import (
     Statement,
     from_text,
@@ -38,9 +44,9 @@ from mycel.access.tokens import (
     store_member_token,
 )
 from mycel.cli.main import main
-from mycel.cli.revoking import revoke
+from mycel.cli.revocation import revoke
 from mycel.core.rights import ACTIONS
-from mycel.roles.revoking import read_records
+from mycel.membership.revocations import read_records
 from mycel.swarm.errors import InvalidToken
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -298,7 +304,7 @@ class TestLists:
 CHILD = """
 import sys
 from pathlib import Path
-from mycel.access.founding import found, founder_of, owner_public_of
+from mycel.access.founder import found, founder_of, owner_public_of
 from mycel.access.home import Home
 lock = Home(Path(sys.argv[1])).role("scheduler").lock()
 print("locked", flush=True)

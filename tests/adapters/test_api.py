@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from mycel.api import PortInUse, bind
-from mycel.api.catalogue import ROUTES
+from mycel.api.router import ROUTES
 from mycel.core.events import Submit
-from mycel.core.work import Bounds
+from mycel.core.model.work import Bounds
 
 from .api_backend import FakeJob
 from .api_calls import AUTHORIZED, JOB, Answer, call, submit

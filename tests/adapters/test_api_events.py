@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mycel.api import audience
+from mycel.api import event_listeners
 from mycel.client import Client
 from mycel.core.effects import Happening
 from mycel.core.identifiers import JobId
@@ -164,7 +164,7 @@ def test_bad_requests_are_refused(
 
 
 def test_so_many_may_listen_and_no_more(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audience, "LISTENERS_MAX", 1)
+    monkeypatch.setattr(event_listeners, "LISTENERS_MAX", 1)
     stream = Listening(server)
     refused = call(server, "GET", "/api/v1/events")
     stream.close()
@@ -175,7 +175,7 @@ def test_so_many_may_listen_and_no_more(server: Served, monkeypatch: pytest.Monk
 def test_who_falls_behind_is_cut_off_and_goes_on_later(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audience, "HAPPENINGS_MAX", 10)
+    monkeypatch.setattr(event_listeners, "HAPPENINGS_MAX", 10)
     stream = Listening(server)
     flood = [Happening("worker.heard", 1.0, worker=WORKER)] * 11
     server.call(lambda: server.backend.audience.tell(flood))
@@ -187,7 +187,7 @@ def test_who_falls_behind_is_cut_off_and_goes_on_later(
 def test_the_client_yields_events_and_takes_them_up_where_they_broke(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audience, "HAPPENINGS_MAX", 10)
+    monkeypatch.setattr(event_listeners, "HAPPENINGS_MAX", 10)
     with Client(server.api, TOKEN) as client:
         submit(server, {"command": ["true"]})
         assert [event.kind for event in client.events(follow=False)] == [

@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from mycel.bench import matching
+from mycel.bench.matching import matching_bench
 from mycel.cli.errors import UsageError
 
 
 def test_it_prints_a_row_for_each_size(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(matching, "SIZES", {40: 800, 120: 800})
-    assert matching.main(["--json", "--scale", "0.02"]) == 0
+    monkeypatch.setattr(matching_bench, "SIZES", {40: 800, 120: 800})
+    assert matching_bench.main(["--json", "--scale", "0.02"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["workers"] for row in rows] == [40, 120]
     for row in rows:
@@ -26,12 +26,12 @@ def test_it_prints_a_row_for_each_size(
 
 def test_a_wrong_choice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the engine says, the plain matcher says somebody else."""
-    monkeypatch.setattr(matching, "choices", lambda *_: {"nobody"})
-    bench = matching.Bench(20, 1)
+    monkeypatch.setattr(matching_bench, "choices", lambda *_: {"nobody"})
+    bench = matching_bench.Bench(20, 1)
     bench.fill()
     assert bench.compare(8)[0] is False
 
 
 def test_a_senseless_scale_is_refused() -> None:
     with pytest.raises(UsageError):
-        matching.main(["--scale", "0"])
+        matching_bench.main(["--scale", "0"])

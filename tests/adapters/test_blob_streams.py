@@ -15,16 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.bench.swarm.house import start_node
+from mycel.bench.swarm.node_host import start_node
 from mycel.blobs import digests, tickets, trees
-from mycel.blobs.book import BlobBook
-from mycel.blobs.caching import Caching, Errand
-from mycel.blobs.channels import Channel
-from mycel.blobs.digests import Digest
-from mycel.blobs.errors import Interrupted, NotGiven
-from mycel.blobs.keeping import JOB_GRACE_SECONDS, Keeping, Missing, Swarmwise
-from mycel.blobs.listening import BlobListener
-from mycel.blobs.messages import (
+from mycel.blobs.blob_messages import (
     FRAME_BYTES,
     BlobMessage,
     Get,
@@ -35,11 +28,18 @@ from mycel.blobs.messages import (
     decode,
     encode,
 )
-from mycel.blobs.serving import BlobNode
-from mycel.blobs.store import BlobStore
+from mycel.blobs.blob_server import BlobNode
+from mycel.blobs.blob_store import BlobStore
+from mycel.blobs.blob_streams import Channel
+from mycel.blobs.claims import BlobBook
+from mycel.blobs.digests import Digest
+from mycel.blobs.errors import Interrupted, NotGiven
+from mycel.blobs.scheduler_blobs import JOB_GRACE_SECONDS, Keeping, Missing, Swarmwise
 from mycel.blobs.trees import Tree, TreeFile
+from mycel.blobs.worker_blobs import Caching, Errand
 from mycel.core.identifiers import JobId, PeerId
 from mycel.swarm.libp2p import Libp2pSwarm
+from mycel.testing.blobs.blob_listener import BlobListener
 
 MINE, THEIRS = JobId("mine"), JobId("theirs")
 USERS = {MINE: "alice", THEIRS: "bob"}

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mycel.blobs import digests, trees
+from mycel.blobs.blob_store import BlobStore
 from mycel.blobs.digests import Digest
 from mycel.blobs.errors import (
     BadDigest,
@@ -19,7 +20,6 @@ from mycel.blobs.errors import (
     NoSuchBlob,
     WrongContent,
 )
-from mycel.blobs.store import BlobStore
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from mycel.core.effects import CheckpointAnswered
 from mycel.core.events import Event, RunCheckpointed, RunsProgressed, RunWantsCheckpoint
 from mycel.core.identifiers import AttemptId
 from mycel.core.messages import CheckpointPart, CheckpointTaken
-from mycel.roles.reporting import AGAIN_SECONDS, PROGRESS_SECONDS, Reporting
+from mycel.roles.worker.report_relay import AGAIN_SECONDS, PROGRESS_SECONDS, Reporting
 from mycel.store.checkpoints import (
     CHECKPOINT_BYTES_MAX,
     PART_BYTES,

@@ -11,15 +11,15 @@ import pytest
 from mycel.core.effects import Check, Effect
 from mycel.core.events import CheckAnswered, CheckPutOff, DialFailed, Event
 from mycel.core.identifiers import PeerId
-from mycel.discovery.ways import Ways
-from mycel.node.runtime import Runtime
-from mycel.roles import checking
-from mycel.roles.member import Member
-from mycel.roles.protocols import PROTOCOLS
-from mycel.roles.revoking import Revoking
-from mycel.roles.scheduling import SchedulerNode
-from mycel.store.memory import MemoryStore
-from mycel.swarm.memory import Faults, MemoryNetwork
+from mycel.discovery.methods import Ways
+from mycel.membership import probes
+from mycel.membership.member import Member
+from mycel.membership.protocols import PROTOCOLS
+from mycel.membership.revocations import Revoking
+from mycel.roles.scheduler.scheduler_node import SchedulerNode
+from mycel.runtime.runtime import Runtime
+from mycel.testing.store.memory_journal import MemoryStore
+from mycel.testing.swarm.memory_swarm import Faults, MemoryNetwork
 from tests.simulation.time import ProcessClock, VirtualClock
 
 ME = PeerId("me")
@@ -174,7 +174,7 @@ def test_of_one_that_vanished_nothing_is_told() -> None:
 
 
 def test_without_room_to_dial_the_check_is_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "DIALS_MAX", 1)
+    monkeypatch.setattr(probes, "DIALS_MAX", 1)
     stage = Stage()
     met = [stage.worker(f"met-{number}") for number in range(2)]
     unmet = stage.worker("unmet", met=False)
@@ -191,7 +191,7 @@ def test_without_room_to_dial_the_check_is_put_off(monkeypatch: pytest.MonkeyPat
 def test_without_room_to_dial_a_knock_serves_for_a_thorough_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checking, "DIALS_MAX", 0)
+    monkeypatch.setattr(probes, "DIALS_MAX", 0)
     stage = Stage()
     peer = stage.worker("worker")
     assert stage.check(peer, is_thorough=True) == [CheckAnswered(peer, 0.0, hears_knocks=True)]

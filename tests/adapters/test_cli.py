@@ -16,11 +16,11 @@ import pytest
 
 from mycel import __version__
 from mycel.access.home import Home, write_state
-from mycel.cli import toml_writer
+from mycel.cli.commands.roles import parse
 from mycel.cli.main import COMMANDS, main
-from mycel.cli.output import duration, print_table, size
-from mycel.cli.roles import parse
+from mycel.cli.tables import duration, print_table, size
 from mycel.core.events import Submit
+from mycel.local import toml_writer
 
 from .api_access import TOKEN
 from .api_server import Served, served
@@ -102,7 +102,8 @@ def test_help_and_version_import_nothing_heavy() -> None:
 
 
 def test_a_spawn_helper_is_forked_before_anything_that_it_does_not_need_is_imported() -> None:
-    code = "import os, sys; from mycel.cli import roles; from mycel.drivers import helper\n"
+    code = "import os, sys; from mycel.cli.commands import roles\n"
+    code += "from mycel.drivers.helper import spawn_helper as helper\n"
     code += "def fork():\n"
     code += "    print([m for m in sys.modules if m.split('.')[0] in ('asyncio', 'ssl', 'sqlite3')"
     code += " or m.startswith('mycel.roles')]); raise SystemExit\n"
@@ -226,7 +227,7 @@ def test_run_passes_its_options_on(mycel: Terminal, server: Served) -> None:
 def run_what_waits() -> subprocess.Popen[str]:
     # The fake runs every process at once, so this one is a function that waits.
     code = (
-        "import mycel.cli.run as run; "
+        "import mycel.cli.commands.run as run; "
         "run._body = lambda options: {'python': 'waits:here'}; "
         "from mycel.cli.main import main; import sys; sys.exit(main(['run', '--', 'x']))"
     )

@@ -28,9 +28,9 @@ from mycel.client import (
     WaitTimedOut,
 )
 from mycel.client.batches import BATCH_BYTES_MAX, batches, outline
-from mycel.core.derivation import BATCH_TASKS_MAX
 from mycel.core.errors import TooMany
 from mycel.core.events import Append, Submit
+from mycel.core.model.derivation import BATCH_TASKS_MAX
 
 from .api_access import TOKEN
 from .api_server import Served, served

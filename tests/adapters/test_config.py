@@ -19,8 +19,8 @@ from mycel.config.errors import (
     ConfigurationUnreadable,
     UnknownKey,
 )
-from mycel.config.lines import lines_of_keys
 from mycel.config.sizes import SIZE_BYTES_MAX, BadSize, format_size, parse_size
+from mycel.config.toml_lines import lines_of_keys
 
 DOCUMENT = """
 [scheduler]

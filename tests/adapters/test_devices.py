@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from mycel.devices import cgroup, gpus, machine, software
+from mycel.devices import cgroup, gpus, host, software
 
 
 def write(path: Path, text: str) -> None:
@@ -56,9 +56,9 @@ class TestControlGroups:
         assert (found.cpu_cores, found.memory) == (None, None)
 
     def test_this_machine_has_something(self, tmp_path: Path) -> None:
-        assert 0 < machine.cpu_cores() <= (os.cpu_count() or 1)
-        assert 0 < machine.memory_bytes() <= psutil.virtual_memory().total
-        assert machine.disk_bytes(tmp_path) > 0
+        assert 0 < host.cpu_cores() <= (os.cpu_count() or 1)
+        assert 0 < host.memory_bytes() <= psutil.virtual_memory().total
+        assert host.disk_bytes(tmp_path) > 0
 
 
 class Nvml:

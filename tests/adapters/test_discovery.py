@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mycel.core.events import Sighting
-from mycel.core.facets import facets_asked
 from mycel.core.identifiers import BOOT_MAX, PeerId
-from mycel.core.resources import Capabilities, Requirements
-from mycel.core.work import Shape
-from mycel.discovery.keys import key_of, provided_keys, sampled_keys, shard_of
-from mycel.discovery.publishing import RENEW_SECONDS, Publishing
-from mycel.discovery.records import (
+from mycel.core.matching.index_keys import facets_asked
+from mycel.core.model.resources import Capabilities, Requirements
+from mycel.core.model.work import Shape
+from mycel.discovery.dht_keys import key_of, provided_keys, sampled_keys, shard_of
+from mycel.discovery.publisher import RENEW_SECONDS, Publishing
+from mycel.discovery.worker_record import (
     RECORD_BYTES_MAX,
     UnreadableRecord,
     WorkerRecord,
@@ -23,10 +23,10 @@ from mycel.discovery.records import (
     encode_record,
     sighting_of,
 )
-from mycel.discovery.searching import ENOUGH, Searching
+from mycel.discovery.worker_search import ENOUGH, Searching
 from mycel.swarm.interface import SignedRecord
-from mycel.swarm.listening import IndifferentListener
-from mycel.swarm.memory import Faults, MemoryNetwork, MemorySwarm
+from mycel.swarm.null_listener import IndifferentListener
+from mycel.testing.swarm.memory_swarm import Faults, MemoryNetwork, MemorySwarm
 from tests.properties.machines import capabilities, shapes
 from tests.simulation.time import ProcessClock, VirtualClock
 

@@ -10,12 +10,12 @@ import pytest
 
 from mycel.core.events import Event
 from mycel.core.identifiers import PeerId
-from mycel.node.clock import LoopClock
-from mycel.roles.gating import GatewayNode
-from mycel.roles.links import Links
-from mycel.roles.protocols import PROTOCOLS, SIGNAL_PROTOCOL
+from mycel.membership.links import Links
+from mycel.membership.protocols import PROTOCOLS, SIGNAL_PROTOCOL
+from mycel.roles.gateway.gateway_node import GatewayNode
+from mycel.runtime.clock import LoopClock
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Stream, Swarm
-from mycel.swarm.listening import IndifferentListener
+from mycel.swarm.null_listener import IndifferentListener
 
 from .swarm_world import Libp2pWorld, Recorder, until
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mycel.drivers.gguf import OVERHEAD_BYTES, NotGguf, read_gguf
+from mycel.drivers.model.gguf import OVERHEAD_BYTES, NotGguf, read_gguf
 
 
 def text(value: str) -> bytes:

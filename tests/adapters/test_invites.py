@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mycel.access import invites, tokens
-from mycel.access.blocks import revocation_ids
 from mycel.access.errors import InviteMistyped, InviteUnusable, SecretExists, TokenMistyped
-from mycel.access.founding import Founder, found, owner_public_of
+from mycel.access.founder import Founder, found, owner_public_of
 from mycel.access.home import Home, RoleFolder, read_state
 from mycel.access.invites import Invite, Joined
-from mycel.access.shares import SharesRefused, shared_on, shared_out
+from mycel.access.join_shares import SharesRefused, shared_on, shared_out
+from mycel.access.token_blocks import revocation_ids
 from mycel.access.tokens import Statement
 
 GATEWAY = "/ip4/127.0.0.1/tcp/4001/p2p/12D3KooWL4Kx6Qn3n4zdAgSPvH3zgJhzGXegscK9VnveXeDYmHU1"

@@ -8,14 +8,15 @@ from random import Random
 
 import pytest
 
-from mycel.blobs.messages import BLOB_PROTOCOL
+from mycel.blobs.blob_messages import BLOB_PROTOCOL
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import WIRE_VERSION, Join, PeerRecord
-from mycel.discovery.peerbook import PEERS_MAX, PeerBook
-from mycel.roles.gating import GatewayNode
-from mycel.roles.joining import ASK_FOR_MORE_SECONDS, Joining
-from mycel.roles.protocols import PROTOCOLS
-from mycel.roles.services import UnknownService, load_services
+from mycel.discovery.peer_book import PEERS_MAX, PeerBook
+from mycel.membership.gateway_services import UnknownService, load_services
+from mycel.membership.joining import ASK_FOR_MORE_SECONDS, Joining
+from mycel.membership.protocols import PROTOCOLS
+from mycel.roles.gateway.gateway_node import GatewayNode
+from mycel.swarm import message_codec
 from mycel.swarm.errors import InvalidAddress
 from mycel.swarm.interface import (
     CONTROL_PROTOCOL,
@@ -25,10 +26,9 @@ from mycel.swarm.interface import (
     Stream,
     Swarm,
 )
-from mycel.swarm.listening import IndifferentListener
-from mycel.swarm.memory import MemoryNetwork
-from mycel.swarm.multiaddrs import peer_in
-from mycel.wire import codec
+from mycel.swarm.multiaddress import peer_in
+from mycel.swarm.null_listener import IndifferentListener
+from mycel.testing.swarm.memory_swarm import MemoryNetwork
 from tests.simulation.time import ProcessClock, VirtualClock
 
 
@@ -353,7 +353,7 @@ def test_what_members_say_of_themselves_keeps_no_newcomer_from_its_answer(letter
         node = stage.newcomer(name, "first")
         stage.until(lambda node=node: bool(node.found))  # type: ignore[misc]
         me = PeerRecord(name, ("worker",), (f"/dns/{long}/tcp/1",) * 15 + (stage.address(name),))
-        node.streams[0].write(codec.encode(Join(WIRE_VERSION, me)))
+        node.streams[0].write(message_codec.encode(Join(WIRE_VERSION, me)))
     stage.world.run_until(stage.world.now() + 1.0)
     node = stage.newcomer("three", "first")
     stage.until(lambda: {record.peer for record in node.found} == {"first", "one", "two"})
@@ -371,7 +371,7 @@ def test_a_gateway_answers_on_no_stream_that_is_not_counted(protocol: str) -> No
     stage.swarms["two"].open_stream(PeerId("first"), protocol)
     stage.until(lambda: len(node.streams) == 2)
     me = PeerRecord("two", ("worker",), ())
-    node.streams[1].write(codec.encode(Join(WIRE_VERSION, me)))
+    node.streams[1].write(message_codec.encode(Join(WIRE_VERSION, me)))
     stage.until(lambda: node.closed == [protocol])
     assert len(node.found) == 2
 

@@ -10,7 +10,7 @@ import pytest
 
 from mycel.core.identifiers import PeerId
 from mycel.swarm.errors import NodeStopped
-from mycel.swarm.knocking import OPEN_MAX, PACKET_BYTES, Knocker, answered_id, places
+from mycel.swarm.quic_probe import OPEN_MAX, PACKET_BYTES, Knocker, answered_id, places
 
 from .swarm_world import Recorder, Story, World, until
 

@@ -16,13 +16,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mycel.blobs import layout, trees
+from mycel.blobs import trees, work_folder
+from mycel.blobs.blob_store import BlobStore
 from mycel.blobs.digests import Digest
 from mycel.blobs.errors import BadDigest, BadTree, Stopped
-from mycel.blobs.layout import NotShared
-from mycel.blobs.store import BlobStore
 from mycel.blobs.trees import Tree, TreeFile
-from mycel.core.files import BadFile, Input, checked, files_in, is_below, with_paths
+from mycel.blobs.work_folder import NotShared
+from mycel.core.model.task_files import BadFile, Input, checked, files_in, is_below, with_paths
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ class TestLayingOut:
         tree = store.put(trees.encode(Tree([TreeFile("bin/run", one, 3, True)], ["empty"])))
         tool = Input("tool", one, executable=True)
         inputs = [Input("a/b/c", one), tool, Input("tree", tree, True), Input(".", tree, True)]
-        layout.lay_out(store, inputs, folder, ())
+        work_folder.lay_out(store, inputs, folder, ())
         assert os.access(folder / "tool", os.X_OK)
         assert not (folder / "a/b/c").stat().st_mode & 0o111
         assert (folder / "a/b/c").read_bytes() == b"one"
@@ -54,7 +54,7 @@ class TestLayingOut:
 
     def test_what_a_task_changes_nobody_else_sees(self, store: BlobStore, folder: Path) -> None:
         digest = store.put(b"original")
-        layout.lay_out(store, [Input("a", digest)], folder, ())
+        work_folder.lay_out(store, [Input("a", digest)], folder, ())
         (folder / "a").chmod(0o666)
         with (folder / "a").open("r+b") as file:
             file.write(b"changed!")
@@ -64,12 +64,12 @@ class TestLayingOut:
     def test_two_inputs_for_one_place_are_refused(self, store: BlobStore, folder: Path) -> None:
         one, two = store.put(b"1"), store.put(b"2")
         with pytest.raises(BadTree, match="'a'"):
-            layout.lay_out(store, [Input("a", one), Input("a", two)], folder, ())
+            work_folder.lay_out(store, [Input("a", one), Input("a", two)], folder, ())
 
     def test_an_input_in_another_is_refused(self, store: BlobStore, folder: Path) -> None:
         one = store.put(b"1")
         with pytest.raises(BadTree):
-            layout.lay_out(store, [Input("a", one), Input("a/b", one)], folder, ())
+            work_folder.lay_out(store, [Input("a", one), Input("a/b", one)], folder, ())
 
     def test_a_shared_path_needs_the_owners_leave(
         self, store: BlobStore, folder: Path, tmp_path: Path
@@ -80,11 +80,11 @@ class TestLayingOut:
             (place / "file").write_text(place.name)
         (shared / "sneaky").symlink_to(private)
         inside = [Input("data", shared=str(shared / "file"))]
-        layout.lay_out(store, inside, folder, (str(shared),))
+        work_folder.lay_out(store, inside, folder, (str(shared),))
         assert (folder / "data").read_text() == "shared"
         for path in (private / "file", shared / "sneaky" / "file", shared / ".." / "private"):
             with pytest.raises(NotShared):
-                layout.lay_out(store, [Input("x", shared=str(path))], folder, (str(shared),))
+                work_folder.lay_out(store, [Input("x", shared=str(path))], folder, (str(shared),))
 
     def test_nothing_is_written_through_a_shared_path(
         self, store: BlobStore, folder: Path, tmp_path: Path
@@ -93,7 +93,7 @@ class TestLayingOut:
         (shared / "below").mkdir(parents=True)
         links = [Input("d", shared=str(shared)), Input("d/x", shared=str(shared / "below"))]
         with pytest.raises(BadTree):
-            layout.lay_out(store, links, folder, (str(shared),))
+            work_folder.lay_out(store, links, folder, (str(shared),))
         assert sorted(path.name for path in shared.iterdir()) == ["below"]
 
 
@@ -110,7 +110,7 @@ class TestHostileLists:
         encoded = json.dumps({"files": files}).encode()
         listed = store.put(encoded)
         with pytest.raises(BadTree):
-            layout.lay_out(store, [Input("t", listed, True)], folder, ())
+            work_folder.lay_out(store, [Input("t", listed, True)], folder, ())
         assert not list(folder.glob("t/*"))
 
     @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ class TestHostileLists:
     ) -> None:
         listed = store.put(encoded)
         with pytest.raises((BadTree, BadDigest)):
-            layout.lay_out(store, [Input("t", listed, True)], folder, ())
+            work_folder.lay_out(store, [Input("t", listed, True)], folder, ())
 
     def test_a_list_without_end_is_refused(self) -> None:
         files = [TreeFile(str(number), "blake3:" + "0" * 64, 0) for number in range(100_001)]
@@ -156,7 +156,9 @@ class TestGathering:
         def gathered(*patterns: str) -> list[str]:
             return [
                 file.path
-                for file in layout.gather(store, patterns, folder, layout.Gathering(1 << 30)).files
+                for file in work_folder.gather(
+                    store, patterns, folder, work_folder.Gathering(1 << 30)
+                ).files
             ]
 
         assert gathered("*.txt") == [".hidden.txt", "a.txt"]
@@ -173,7 +175,7 @@ class TestGathering:
     )
     @example(["**", "a", "**", "b"], ["a", "a", "b", "c"])
     def test_a_pattern_means_what_it_says(self, pattern: list[str], name: list[str]) -> None:
-        found = layout.pattern_of("/".join(pattern)).match("/".join(name))
+        found = work_folder.pattern_of("/".join(pattern)).match("/".join(name))
         assert (found is not None) == _fits(tuple(pattern), tuple(name))
 
     @pytest.mark.parametrize(
@@ -185,11 +187,11 @@ class TestGathering:
         ],
     )
     def test_no_pattern_takes_long(self, pattern: str, name: str) -> None:
-        assert layout.pattern_of(pattern).match(name) is None
+        assert work_folder.pattern_of(pattern).match(name) is None
 
     def test_a_pattern_that_is_none_is_said(self, store: BlobStore, folder: Path) -> None:
         with pytest.raises(BadTree, match="is no pattern"):
-            layout.gather(store, ("[z-a]",), folder, layout.Gathering(1 << 30))
+            work_folder.gather(store, ("[z-a]",), folder, work_folder.Gathering(1 << 30))
 
     @pytest.mark.parametrize("name", [b"out/\xff", b"out/a\\b"])
     def test_a_name_that_no_list_can_have_is_said(
@@ -198,7 +200,7 @@ class TestGathering:
         (folder / "out").mkdir()
         (folder / os.fsdecode(name)).touch()
         with pytest.raises(BadTree, match="a name that cannot travel"):
-            layout.gather(store, ("out",), folder, layout.Gathering(1 << 30))
+            work_folder.gather(store, ("out",), folder, work_folder.Gathering(1 << 30))
 
     def test_a_folder_that_becomes_a_link_while_we_look_is_not_followed(
         self, store: BlobStore, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -218,13 +220,13 @@ class TestGathering:
 
         monkeypatch.setattr(os, "scandir", and_swap)
         with pytest.raises(BadTree, match="cannot be looked into"):
-            layout.gather(store, ("**",), folder, layout.Gathering(1 << 30))
+            work_folder.gather(store, ("**",), folder, work_folder.Gathering(1 << 30))
         assert store.bytes_kept == 0
 
     def test_a_pattern_that_finds_nothing_is_said(self, store: BlobStore, folder: Path) -> None:
         (folder / "a").touch()
         with pytest.raises(BadTree, match=re.escape("'b*'")):
-            layout.gather(store, ("a", "b*"), folder, layout.Gathering(1 << 30))
+            work_folder.gather(store, ("a", "b*"), folder, work_folder.Gathering(1 << 30))
 
     @pytest.mark.parametrize("kind", ["link", "folder link", "fifo"])
     def test_what_is_no_file_is_not_taken(
@@ -240,17 +242,19 @@ class TestGathering:
         else:
             os.mkfifo(folder / "out")
         with pytest.raises(BadTree):
-            layout.gather(store, ("out", "out/key", "**"), folder, layout.Gathering(1 << 30))
+            work_folder.gather(
+                store, ("out", "out/key", "**"), folder, work_folder.Gathering(1 << 30)
+            )
         assert store.bytes_kept == 0
 
     def test_what_was_gathered_is_pinned_until_it_is_let_go(
         self, store: BlobStore, folder: Path
     ) -> None:
         (folder / "a").write_text("a")
-        tree = layout.gather(store, ("a",), folder, layout.Gathering(1 << 30))
+        tree = work_folder.gather(store, ("a",), folder, work_folder.Gathering(1 << 30))
         with pytest.raises(Exception, match="in use"):
             store.remove(Digest(tree.files[0].digest))
-        layout.unpin(store, tree.files)
+        work_folder.unpin(store, tree.files)
         store.remove(Digest(tree.files[0].digest))
 
 
@@ -308,9 +312,9 @@ class TestWhatIsTooMuch:
         monkeypatch.setattr(store, "put_file", lambda *_, **__: pytest.fail("it was read"))
         for patterns in (("sparse",), ("a", "sparse"), ("**",)):
             with pytest.raises(BadTree, match=r"'sparse' has 16.5 TB.*max_blob_size"):
-                layout.gather(store, patterns, folder, layout.Gathering(1 << 60))
+                work_folder.gather(store, patterns, folder, work_folder.Gathering(1 << 60))
         with pytest.raises(BadTree, match=r"'b' have 1.2 kB.*max_output_size"):
-            layout.gather(store, ("a", "b"), folder, layout.Gathering(1000))
+            work_folder.gather(store, ("a", "b"), folder, work_folder.Gathering(1000))
 
     def test_a_file_that_grows_while_it_is_read_is_not_read_for_ever(
         self, store: BlobStore, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -323,18 +327,18 @@ class TestWhatIsTooMuch:
                 with path.open("ab") as file:
                     file.write(b"more")
 
-        monkeypatch.setattr("mycel.blobs.store.blake3", Growing)
+        monkeypatch.setattr("mycel.blobs.blob_store.blake3", Growing)
         with pytest.raises(BadTree, match="changed while it was read"):
-            layout.gather(store, ("log",), folder, layout.Gathering(1 << 30))
+            work_folder.gather(store, ("log",), folder, work_folder.Gathering(1 << 30))
         assert store.bytes_kept == 0
 
     def test_gathering_stops_when_it_is_told_to(self, tmp_path: Path, folder: Path) -> None:
         store = BlobStore(tmp_path / "roomy", 1 << 50)
         (folder / "a").write_text("small")
         _sparse(folder / "b", 1 << 40)
-        gathering = layout.Gathering(1 << 50)
+        gathering = work_folder.Gathering(1 << 50)
         with ThreadPoolExecutor(1) as threads:
-            future = threads.submit(layout.gather, store, ("*",), folder, gathering)
+            future = threads.submit(work_folder.gather, store, ("*",), folder, gathering)
             while len(store.digests()) < 1:
                 time.sleep(0.001)
             gathering.stop.set()
@@ -365,6 +369,6 @@ def test_a_folder_deeper_than_a_path_can_be_is_removed(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     (top / "link").symlink_to(kept)
-    layout.remove(top)
+    work_folder.remove(top)
     assert not top.exists()
     assert kept.exists()

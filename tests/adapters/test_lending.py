@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from mycel.core.events import Event, Reopen, Shut, UsageChanged
-from mycel.core.resources import USAGE_STEPS, Usage
-from mycel.devices import presence
-from mycel.devices.usage import CoreSeconds, Meter, OthersMeter, share_of_others, steps
-from mycel.roles import lending
-from mycel.roles.lending import PRESENT, IdleSettings, Lending
+from mycel.core.model.resources import USAGE_STEPS, Usage
+from mycel.devices import user_activity
+from mycel.devices.machine_usage import CoreSeconds, Meter, OthersMeter, share_of_others, steps
+from mycel.roles.worker import idle_lending
+from mycel.roles.worker.idle_lending import PRESENT, IdleSettings, Lending
 
 BURN = "import time\nwhile time.process_time() < 0.3: pass"
 
@@ -48,7 +48,7 @@ def test_nobody_has_used_a_machine_without_signs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(psutil, "users", list)
-    assert presence.idle_seconds(run=lambda command: "", input_devices=tmp_path) == math.inf
+    assert user_activity.idle_seconds(run=lambda command: "", input_devices=tmp_path) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_graphical_sessions_say_whether_they_are_used(
     def run(command: list[str]) -> str:
         return "7 1000 ada seat0\n" if command[1] == "--no-legend" else session
 
-    assert presence.idle_seconds(lambda: 1000.0, run, tmp_path) == idle
+    assert user_activity.idle_seconds(lambda: 1000.0, run, tmp_path) == idle
 
 
 def test_an_input_device_that_was_read_is_a_sign(
@@ -77,7 +77,7 @@ def test_an_input_device_that_was_read_is_a_sign(
     monkeypatch.setattr(psutil, "users", list)
     (tmp_path / "event3").touch()
     os.utime(tmp_path / "event3", (900.0, 900.0))
-    assert presence.idle_seconds(lambda: 1000.0, lambda command: "", tmp_path) == 100.0
+    assert user_activity.idle_seconds(lambda: 1000.0, lambda command: "", tmp_path) == 100.0
 
 
 class Steady:
@@ -88,7 +88,7 @@ class Steady:
 def test_a_worker_is_shut_until_the_command_says_that_its_owner_is_away(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(lending, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(idle_lending, "LOOK_SECONDS", 0.01)
     told: list[Event] = []
     away = tmp_path / "away"
 
@@ -121,19 +121,19 @@ def test_a_worker_is_shut_until_the_command_says_that_its_owner_is_away(
 
 
 def test_who_cannot_tell_lends_nothing() -> None:
-    assert lending.Looks(IdleSettings(command="exit 3")).reason() == PRESENT
-    assert lending.Looks(IdleSettings(command="no-such-program-here")).reason() == PRESENT
-    assert lending.Looks(IdleSettings(command="exit 0")).reason() == ""
+    assert idle_lending.Looks(IdleSettings(command="exit 3")).reason() == PRESENT
+    assert idle_lending.Looks(IdleSettings(command="no-such-program-here")).reason() == PRESENT
+    assert idle_lending.Looks(IdleSettings(command="exit 0")).reason() == ""
 
 
 def test_an_owner_at_work_is_there_and_so_are_busy_programs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks = lending.Looks(IdleSettings(idle_minutes=1.0, others_load_max=0.5))
+    looks = idle_lending.Looks(IdleSettings(idle_minutes=1.0, others_load_max=0.5))
     monkeypatch.setattr(OthersMeter, "look", lambda self: 0.4)
-    monkeypatch.setattr(presence, "idle_seconds", lambda: 59.0)
+    monkeypatch.setattr(user_activity, "idle_seconds", lambda: 59.0)
     assert looks.reason() == PRESENT
-    monkeypatch.setattr(presence, "idle_seconds", lambda: 61.0)
+    monkeypatch.setattr(user_activity, "idle_seconds", lambda: 61.0)
     assert looks.reason() == ""
     monkeypatch.setattr(OthersMeter, "look", lambda self: 0.6)
-    assert looks.reason() == lending.BUSY
+    assert looks.reason() == idle_lending.BUSY

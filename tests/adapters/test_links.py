@@ -8,9 +8,9 @@ import pytest
 from mycel.core.events import Event, HeartbeatReceived, LinkDown, LinkUp, Received, SilenceNoticed
 from mycel.core.identifiers import LeaseId, PeerId, RequestId
 from mycel.core.messages import Offer, Release
-from mycel.roles.links import EARLY_FRAMES_MAX, HALF_SECONDS, Links
+from mycel.membership.links import EARLY_FRAMES_MAX, HALF_SECONDS, Links
+from mycel.swarm import message_codec
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL
-from mycel.wire import codec
 from tests.simulation.time import ProcessClock, VirtualClock
 
 PEER = PeerId("peer")
@@ -67,7 +67,7 @@ def test_a_link_is_up_with_its_second_stream(stage: Stage) -> None:
 
 def test_frames_before_that_wait(stage: Stage) -> None:
     stage.links.stream_opened(stage.work)
-    stage.links.frames(stage.work, [codec.encode(RELEASE)], 5.0)
+    stage.links.frames(stage.work, [message_codec.encode(RELEASE)], 5.0)
     stage.links.stream_opened(stage.control)
     assert stage.events == [LinkUp(PEER), Received(PEER, RELEASE, 5.0)]
 
@@ -88,7 +88,7 @@ def test_a_whole_link_is_not(stage: Stage) -> None:
 def test_too_many_of_them_end_it(stage: Stage) -> None:
     stage.links.stream_opened(stage.work)
     for _ in range(EARLY_FRAMES_MAX + 1):
-        stage.links.frames(stage.work, [codec.encode(RELEASE)], 5.0)
+        stage.links.frames(stage.work, [message_codec.encode(RELEASE)], 5.0)
     assert stage.work.is_closed
     assert not stage.links.is_linked(PEER)
 
@@ -97,8 +97,8 @@ def test_each_message_has_its_stream(stage: Stage) -> None:
     stage.open()
     stage.links.send(PEER, RELEASE)
     stage.links.send(PEER, OFFER)
-    assert stage.work.written == [codec.encode(RELEASE)]
-    assert stage.control.written == [codec.encode(OFFER)]
+    assert stage.work.written == [message_codec.encode(RELEASE)]
+    assert stage.control.written == [message_codec.encode(OFFER)]
 
 
 def test_nothing_is_sent_on_half_a_link(stage: Stage) -> None:
@@ -120,7 +120,7 @@ def test_the_end_of_either_stream_is_the_end(stage: Stage, which: str) -> None:
 
 def test_what_is_not_ours_ends_the_link(stage: Stage) -> None:
     stage.open()
-    good = codec.encode(RELEASE)
+    good = message_codec.encode(RELEASE)
     stage.links.frames(stage.work, [good, msgspec.msgpack.encode(["nonsense"]), good], 5.0)
     assert stage.events[1] == Received(PEER, RELEASE, 5.0)
     assert isinstance(stage.events[2], LinkDown)
@@ -134,7 +134,7 @@ def test_a_new_link_replaces_one_whose_end_nobody_noticed(stage: Stage) -> None:
     stage.links.stream_opened(End(CONTROL_PROTOCOL))
     kinds = [type(event) for event in stage.events]
     assert kinds == [LinkUp, LinkDown, LinkUp]
-    stage.links.frames(stage.work, [codec.encode(RELEASE)], 5.0)
+    stage.links.frames(stage.work, [message_codec.encode(RELEASE)], 5.0)
     assert len(stage.events) == 3, "the old stream is not listened to"
 
 
@@ -150,7 +150,7 @@ def test_signs_of_life_are_passed_on(stage: Stage) -> None:
 @pytest.mark.parametrize("batches", [[10], [1] * 10, [3, 7]])
 def test_each_frame_that_is_no_message_counts(stage: Stage, batches: list[int]) -> None:
     stage.open()
-    good = codec.encode(OFFER)
+    good = message_codec.encode(OFFER)
     stage.links.frames(stage.control, [good], 1.0)
     for count in batches:
         stage.links.frames(stage.control, [b"\xc1garbage", good] * count, 1.0)

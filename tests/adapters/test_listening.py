@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mycel.config import load
-from mycel.roles.protocols import listen_addresses
+from mycel.membership.protocols import listen_addresses
 
 TCP, QUIC = "/ip4/127.0.0.1/tcp/4001", "/ip4/127.0.0.1/udp/4001/quic-v1"
 OTHER = "/ip4/127.0.0.1/udp/4002/quic-v1"

@@ -13,8 +13,8 @@ import pytest
 from mycel.client import Client
 from mycel.core.identifiers import JobId
 from mycel.core.messages import Text
-from mycel.drivers.live_output import LIVE_BYTES_MAX, LiveOutput
-from mycel.roles.allowance import BYTES_AT_ONCE, BYTES_PER_SECOND, Allowance
+from mycel.drivers.python.live_output import LIVE_BYTES_MAX, LiveOutput
+from mycel.roles.worker.output_allowance import BYTES_AT_ONCE, BYTES_PER_SECOND, Allowance
 from mycel.store.live_logs import LiveLogs, Stretch, joined
 
 from .api_access import TOKEN

@@ -9,11 +9,11 @@ import pytest
 from mycel.core.effects import Dial, Effect
 from mycel.core.events import DialFailed, Event
 from mycel.core.identifiers import PeerId
-from mycel.node.runtime import Runtime
-from mycel.roles.member import DIALLED_MAX, Member
-from mycel.roles.protocols import PROTOCOLS
-from mycel.roles.revoking import Revoking
-from mycel.roles.signals import SERIES_MAX
+from mycel.membership.member import DIALLED_MAX, Member
+from mycel.membership.peer_requests import SERIES_MAX
+from mycel.membership.protocols import PROTOCOLS
+from mycel.membership.revocations import Revoking
+from mycel.runtime.runtime import Runtime
 from mycel.swarm.interface import (
     CONTROL_PROTOCOL,
     WORK_PROTOCOL,
@@ -21,8 +21,8 @@ from mycel.swarm.interface import (
     DialFailure,
     Stream,
 )
-from mycel.swarm.listening import IndifferentListener
-from mycel.swarm.memory import MemoryNetwork
+from mycel.swarm.null_listener import IndifferentListener
+from mycel.testing.swarm.memory_swarm import MemoryNetwork
 from tests.simulation.time import ProcessClock, VirtualClock
 
 WORKER = PeerId("worker")

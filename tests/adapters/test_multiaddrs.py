@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mycel.swarm.multiaddrs import objection
+from mycel.swarm.multiaddress import objection
 
 PEER = "12D3KooWL4Kx6Qn3n4zdAgSPvH3zgJhzGXegscK9VnveXeDYmHU1"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mycel.blobs.blob_store import BlobStore
 from mycel.blobs.errors import NoRoom
-from mycel.blobs.promises import Promises
-from mycel.blobs.store import BlobStore
+from mycel.blobs.kept_outputs import Promises
 
 DAY = 86_400.0
 

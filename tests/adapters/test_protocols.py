@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mycel.core.messages import Ping
-from mycel.roles.protocols import PROTOCOLS, SIGNAL_PROTOCOL
+from mycel.membership.protocols import PROTOCOLS, SIGNAL_PROTOCOL
+from mycel.swarm import message_codec
 from mycel.swarm.interface import CONTROL_PROTOCOL
 from mycel.swarm.libp2p import Libp2pSettings
-from mycel.wire import codec
 
 from .swarm_world import Libp2pWorld, Recorder, until
 
@@ -26,7 +26,7 @@ async def test_a_peer_that_floods_what_a_program_answers_is_cut_off(protocol: st
         flooder.open_stream(victim.peer, protocol)
         await until(lambda: far.ours)
         for number in range(200):
-            far.ours[0].write(codec.encode(Ping(number)))
+            far.ours[0].write(message_codec.encode(Ping(number)))
         await until(lambda: near.cuts, "the cut")
         assert near.cuts == [(flooder.peer, "flood")]
     finally:

@@ -8,7 +8,7 @@ import pytest
 
 from mycel.config import Configuration, load
 from mycel.config.conflicts import ineffective
-from mycel.config.reloading import changes
+from mycel.config.reload import changes
 
 
 def configuration(tmp_path: Path, text: str) -> Configuration:

@@ -11,8 +11,8 @@ import pytest
 
 from mycel._native import sign_revocation
 from mycel.core.identifiers import PeerId
-from mycel.roles import revoking
-from mycel.roles.revoking import Revoking
+from mycel.membership import revocations
+from mycel.membership.revocations import Revoking
 from mycel.swarm.interface import Admission, Stream, StreamProtocol, Swarm
 
 from .swarm_world import PROTOCOLS, SWARM, Libp2pWorld, MemoryWorld, Recorder, until
@@ -20,7 +20,7 @@ from .swarm_world import PROTOCOLS, SWARM, Libp2pWorld, MemoryWorld, Recorder, u
 WITH_REVOCATIONS = (
     *PROTOCOLS,
     StreamProtocol(
-        name=revoking.PROTOCOL, max_frame_bytes=revoking.FRAME_BYTES_MAX, heartbeats=False
+        name=revocations.PROTOCOL, max_frame_bytes=revocations.FRAME_BYTES_MAX, heartbeats=False
     ),
 )
 
@@ -163,20 +163,20 @@ async def test_whoever_forges_many_is_not_listened_to_for_a_while() -> None:
 
         def forge(source: str) -> None:
             for number in range(10):
-                first = number * revoking.RECORDS_PER_FRAME
-                ids = range(first, first + revoking.RECORDS_PER_FRAME)
+                first = number * revocations.RECORDS_PER_FRAME
+                ids = range(first, first + revocations.RECORDS_PER_FRAME)
                 forged = [one.to_bytes(32, "big") + signature for one in ids]
                 node.revoking.gossip(source, msgspec.msgpack.encode(forged))
 
         forge("forger")
-        most = revoking.USELESS_MAX + revoking.RECORDS_PER_FRAME
-        assert revoking.USELESS_MAX <= len(looked_at) <= most
+        most = revocations.USELESS_MAX + revocations.RECORDS_PER_FRAME
+        assert revocations.USELESS_MAX <= len(looked_at) <= most
         assert node.notes == ["revocations_ignored"]
         for source, number in (("another", 1), ("forger", 2)):
             news = msgspec.msgpack.encode([record(world, number)])
             node.revoking.gossip(source, news)
         assert node.revoking.revoked == {(1).to_bytes(32, "big")}
-        node.later_seconds = revoking.USELESS_SECONDS
+        node.later_seconds = revocations.USELESS_SECONDS
         node.revoking.gossip("forger", news)
         assert len(node.revoking.revoked) == 2
     finally:
@@ -191,7 +191,7 @@ async def test_what_is_known_costs_nothing_and_offends_nobody() -> None:
         known = [record(world, number) for number in range(100)]
         assert node.revoking.take(known, "test") == 100
         vars(swarm)["revoke"] = None  # it must not be asked
-        for _ in range(revoking.USELESS_MAX):
+        for _ in range(revocations.USELESS_MAX):
             node.revoking.gossip("honest", msgspec.msgpack.encode(known))
         assert node.notes == ["revoked"]
     finally:
@@ -206,7 +206,7 @@ async def test_what_has_ended_is_not_told_any_more() -> None:
         ends = int(time.time()) + 3600
         ending = sign_revocation(world.owner_secret, SWARM, b"e" * 32, ends)
         one.revoking.take([ending, record(world, 1)], "test")
-        one.later_seconds = 3600 + revoking.ENDED_SECONDS
+        one.later_seconds = 3600 + revocations.ENDED_SECONDS
         await meet(near, far, one)
         await until(lambda: bool(other.revoking.revoked), "what is left")
         assert other.revoking.revoked == {(1).to_bytes(32, "big")}

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mycel.core.identifiers import PeerId
-from mycel.roles import roster
-from mycel.roles.roster import Roster
+from mycel.membership import peer_list
+from mycel.membership.peer_list import Roster
 
 NOBODY = PeerId("nobody")
 WORKER = frozenset({"worker"})
@@ -74,7 +74,7 @@ def test_a_sample_of_thousands_costs_what_it_is_long() -> None:
 def test_a_full_roster_takes_nobody_else_and_lets_its_own_move(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(roster, "PEERS_MAX", 1)
+    monkeypatch.setattr(peer_list, "PEERS_MAX", 1)
     people = Roster(Random(1))
     assert people.enter(PeerId("a"), WORKER, ("/ip4/10.0.0.1/tcp/1",))
     assert not people.enter(PeerId("b"), WORKER, ())

@@ -11,7 +11,7 @@ from mycel.core.events import Event, LinkUp, Tick, WallClock
 from mycel.core.identifiers import JobNumber, PeerId
 from mycel.core.journal import Entry, EntryRefused, JobClosed
 from mycel.core.messages import Renew
-from mycel.node.runtime import STALLED_SECONDS, Done, Runtime
+from mycel.runtime.runtime import STALLED_SECONDS, Done, Runtime
 from mycel.store.errors import DiskRefused, EntriesRefused
 from tests.simulation.time import ProcessClock, VirtualClock
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from mycel.config import load
-from mycel.config.algorithms import ALGORITHMS
+from mycel.config.algorithm_names import ALGORITHMS
 from mycel.config.errors import BadValue
 from mycel.core import matching
 from mycel.core.matching import Pool
-from mycel.core.resources import Capabilities, Requirements
-from mycel.core.work import Shape
-from mycel.roles.program import RoleFault
-from mycel.roles.selection import load_algorithms, selection_of
+from mycel.core.model.resources import Capabilities, Requirements
+from mycel.core.model.work import Shape
+from mycel.roles.role_process import RoleFault
+from mycel.roles.scheduler.selection_settings import load_algorithms, selection_of
 
 CODE = """
 from itertools import repeat

@@ -39,7 +39,7 @@ from mycel.store.errors import (
     TaskUnknown,
 )
 from mycel.store.interface import Lines, Result
-from mycel.store.memory import MemoryStore
+from mycel.testing.store.memory_journal import MemoryStore
 
 from .store_harness import (
     Harness,

@@ -17,7 +17,6 @@ import pytest
 from mycel.core.authenticators import SECRET_BYTES
 from mycel.core.identifiers import AttemptId, JobNumber
 from mycel.core.journal import Entry, JobsPruned, PartKept
-from mycel.store.database import WAL_BYTES
 from mycel.store.errors import (
     JournalBroken,
     StoreCorrupt,
@@ -26,9 +25,10 @@ from mycel.store.errors import (
     StoreMissing,
     StoreTooNew,
 )
-from mycel.store.pace import AT_ONCE_BEFORE_COPY, ENTRIES_AT_ONCE_MAX, Pace
-from mycel.store.sqlite import SqliteStore
-from mycel.store.values import ValueFiles
+from mycel.store.long_values import ValueFiles
+from mycel.store.sqlite.commit_pace import AT_ONCE_BEFORE_COPY, ENTRIES_AT_ONCE_MAX, Pace
+from mycel.store.sqlite.database import WAL_BYTES
+from mycel.store.sqlite.sqlite_journal import SqliteStore
 
 from .store_harness import (
     SqliteHarness,

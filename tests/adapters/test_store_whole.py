@@ -10,15 +10,14 @@ import msgspec
 import pytest
 from blake3 import blake3
 
+from mycel.cli.commands.store import main
 from mycel.cli.errors import CommandError
-from mycel.cli.store import main
-from mycel.core.codec import encode_specification
 from mycel.core.identifiers import AttemptId, JobNumber
-from mycel.core.jobs import Specification
 from mycel.core.journal import Entry, JobClosed, JobEnded, JobOpened, PartKept, TaskEnded
-from mycel.core.resources import Requirements
-from mycel.core.work import Work
-from mycel.store.checking import check
+from mycel.core.journal_codec import encode_specification
+from mycel.core.model.jobs import Specification
+from mycel.core.model.resources import Requirements
+from mycel.core.model.work import Work
 from mycel.store.errors import (
     ExportUnusable,
     StoreError,
@@ -26,9 +25,10 @@ from mycel.store.errors import (
     StoreMissing,
     StoreTooNew,
 )
-from mycel.store.exporting import export, import_journal
-from mycel.store.repair import repair
-from mycel.store.values import ValueFiles
+from mycel.store.export import export, import_journal
+from mycel.store.journal_check import check
+from mycel.store.journal_repair import repair
+from mycel.store.long_values import ValueFiles
 
 from .store_harness import (
     SqliteHarness,

@@ -10,7 +10,7 @@ import pytest
 
 from mycel.core.identifiers import PeerId
 from mycel.swarm.interface import DialFailure, Liveness
-from mycel.swarm.memory import Faults, MemoryNetwork, MemorySwarm
+from mycel.testing.swarm.memory_swarm import Faults, MemoryNetwork, MemorySwarm
 
 from .swarm_world import BEATING, PROTOCOLS, Recorder
 

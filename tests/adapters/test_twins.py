@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mycel.swarm.twins import is_quic, port_of, quic_twin, without_twins
+from mycel.swarm.quic_alternative import is_quic, port_of, quic_twin, without_twins
 
 TCP = "/ip4/10.0.0.5/tcp/4001"
 QUIC = "/ip4/10.0.0.5/udp/4001/quic-v1"

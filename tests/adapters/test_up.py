@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from mycel.access.home import Home
-from mycel.cli import local_swarm, processes
 from mycel.cli.main import main
+from mycel.local import local_swarm, role_processes
 
 pytest.importorskip("mycel._native", reason="identities come from the native extension")
 
@@ -63,7 +63,7 @@ def test_up_prints_one_object(home: Path, capsys: pytest.CaptureFixture[str]) ->
     assert printed["home"] == str(home)
     assert (home / "token").read_text().strip() == printed["token"]
     assert stat.S_IMODE((home / "token").stat().st_mode) == 0o600
-    assert processes.running(Home(home)) == printed["pids"]
+    assert role_processes.running(Home(home)) == printed["pids"]
 
 
 def test_up_again_starts_what_is_missing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,9 +99,9 @@ def test_down_leaves_neither_process_nor_port(
 def test_what_does_not_stop_is_killed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     up(capsys, home, "--port", "0", "--workers", "1")
     (home / "stubborn").write_text("worker-1")
-    stopped = processes.stop(Home(home), grace_seconds=0.2)
+    stopped = role_processes.stop(Home(home), grace_seconds=0.2)
     assert "worker-1" in [role.name for role in stopped if role.killed]
-    assert not processes.running(Home(home))
+    assert not role_processes.running(Home(home))
 
 
 def test_a_port_in_use_is_named_and_nothing_is_left(
@@ -114,7 +114,7 @@ def test_a_port_in_use_is_named_and_nothing_is_left(
     assert (code, out) == (1, "")
     assert f"port {port} for the API is in use" in err
     assert "--port 0" in err
-    assert not processes.running(Home(home))
+    assert not role_processes.running(Home(home))
 
 
 def test_a_role_that_fails_is_quoted_and_nothing_is_left(
@@ -127,7 +127,7 @@ def test_a_role_that_fails_is_quoted_and_nothing_is_left(
     assert code == 1
     assert "worker-1 has ended with code 3" in err
     assert "the stub has no wish to live" in err
-    assert not processes.running(Home(home))
+    assert not role_processes.running(Home(home))
 
 
 def test_workers_share_the_machine(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,8 +216,8 @@ def test_in_the_foreground_a_signal_stops_everything(home: Path) -> None:
     )
     assert process.stdout is not None
     printed = json.loads(process.stdout.readline())
-    assert processes.running(Home(home)) == printed["pids"]
+    assert role_processes.running(Home(home)) == printed["pids"]
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=30) == 0
     process.communicate()
-    assert not processes.running(Home(home))
+    assert not role_processes.running(Home(home))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mycel.node.vigil import LEFT_OUT, MOMENT_SECONDS, ROUND_SECONDS_MAX, Vigil
+from mycel.runtime.busy_poll import LEFT_OUT, MOMENT_SECONDS, ROUND_SECONDS_MAX, Vigil
 
 ROUND_SECONDS = ROUND_SECONDS_MAX / 2
 

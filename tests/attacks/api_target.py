@@ -20,7 +20,7 @@ import msgspec
 import uvloop
 
 from mycel.api import Limits, bind, serve
-from mycel.api.certificates import Certificate
+from mycel.api.http.certificates import Certificate
 from tests.adapters.api_access import TOKEN, authenticator
 from tests.adapters.api_backend import FakeBackend
 

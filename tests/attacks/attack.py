@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mycel.drivers.interface import Finished
-from mycel.drivers.sandbox.holding import Limits
+from mycel.drivers.sandbox.run_confinement import Limits
 
 SECRET: Final = "the owl flies at midnight"
 LIMITS: Final = Limits(memory=160 << 20, processes=64, file_size=24 << 20, disk=40 << 20)

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mycel.drivers.conformance_stage import Stage, staged
-from mycel.drivers.sandbox.holding import Limits
+from mycel.drivers.sandbox.run_confinement import Limits
+from mycel.testing.drivers.conformance_stage import Stage, staged
 from tests.adapters.sandbox.subjects import ConfinedProcesses, KeptProcesses, LimitedProcesses
 
 from .attack import LIMITS, Attack, set_scene

@@ -27,8 +27,8 @@ from mycel.core.identifiers import (
     ulid,
 )
 from mycel.core.invariants import check_scheduler
-from mycel.core.jobs import Specification
 from mycel.core.journal import AttemptEnded, Entry, TaskEnded
+from mycel.core.machine_settings import SchedulerSettings
 from mycel.core.messages import (
     WIRE_VERSION,
     Assign,
@@ -41,10 +41,10 @@ from mycel.core.messages import (
     Returned,
     WorkMessage,
 )
-from mycel.core.resources import Capabilities, Ledger, Requirements
+from mycel.core.model.jobs import Specification
+from mycel.core.model.resources import Capabilities, Ledger, Requirements
+from mycel.core.model.work import Work
 from mycel.core.scheduler import Scheduler
-from mycel.core.settings import SchedulerSettings
-from mycel.core.work import Work
 from tests.adapters.store_harness import Harness, commit_soundly
 from tests.core.keys import keyed
 

@@ -10,7 +10,7 @@ import asyncio
 import sys
 
 from mycel.swarm.libp2p import Libp2pSettings, Libp2pSwarm
-from mycel.swarm.listening import IndifferentListener
+from mycel.swarm.null_listener import IndifferentListener
 
 
 async def main(folder: str, address: str, secret: bytes, owner_public: bytes, token: bytes) -> None:

@@ -16,7 +16,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any, Final
 
-from mycel.drivers.sandbox.filter import filter_program
+from mycel.drivers.sandbox.seccomp_filter import filter_program
 
 SOMEBODY: Final = 1_000_000 + os.getpid()
 """A number that no user has, nor another test: limits of processes count by user."""

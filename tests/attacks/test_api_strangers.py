@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from mycel.api.connections import Connections
-from mycel.api.limits import Limits
+from mycel.api.http.caller_limits import Limits
+from mycel.api.http.connections import Connections
 
 from .api_target import Target, target
 from .certificates import make_certificate, needs_openssl

@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from mycel.core.work import Environment, Run
-from mycel.drivers import DriverContext, create_drivers
-from mycel.drivers.conformance_stage import Stage, staged
-from mycel.drivers.environment_build import EnvironmentSettings
-from mycel.drivers.environment_quota import measured
-from mycel.drivers.environments import find_uv
+from mycel.core.model.work import Environment, Run
+from mycel.drivers.environments.build import EnvironmentSettings
+from mycel.drivers.environments.disk_quota import measured
+from mycel.drivers.environments.environment_cache import find_uv
 from mycel.drivers.interface import Driver
+from mycel.drivers.registry import DriverContext, create_drivers
+from mycel.testing.drivers.conformance_stage import Stage, staged
 from tests.adapters.sandbox.subjects import (
     ConfinedProcesses,
     KeptProcesses,
@@ -198,7 +198,7 @@ def test_a_small_wheel_that_unpacks_to_much(
         "many empty files": {f"bomb/{number}": b"" for number in range(20_000)},
     }[kind]
     if kind == "many empty files":
-        monkeypatch.setattr("mycel.drivers.environment_quota.ENTRIES_MAX", 2000)
+        monkeypatch.setattr("mycel.drivers.environments.disk_quota.ENTRIES_MAX", 2000)
     shop.content["/bomb-1.0-py3-none-any.whl"] = wheel("bomb", "1.0", files)
     subject = WithEnvironments(
         tmp_path, allow_addresses=(f"127.0.0.1:{shop.port}",), size_max=limit

@@ -45,8 +45,8 @@ from mycel.core.messages import (
     WorkMessage,
     Written,
 )
-from mycel.core.resources import GpuRequirement, Requirements
-from mycel.core.scheduler.authentication import ACCOUNT_SECONDS, FORGERIES_MAX
+from mycel.core.model.resources import GpuRequirement, Requirements
+from mycel.core.scheduler.tasks.attempt_proofs import ACCOUNT_SECONDS, FORGERIES_MAX
 from tests.adapters.store_harness import Harness, MemoryHarness, SqliteHarness
 
 from .forging import (

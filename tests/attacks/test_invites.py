@@ -20,11 +20,11 @@ import pytest
 
 from mycel._native import identity, sign_revocation
 from mycel.access import tokens
-from mycel.access.shares import shared_out
+from mycel.access.join_shares import shared_out
 from mycel.access.tokens import Statement
-from mycel.roles.admission import be_admitted
-from mycel.roles.arriving import NotAdmitted
-from mycel.roles.revoking import revocations_topic
+from mycel.membership.admission import be_admitted
+from mycel.membership.arrival import NotAdmitted
+from mycel.membership.revocations import revocations_topic
 from mycel.swarm.interface import DialFailure
 from mycel.swarm.libp2p import Libp2pSettings, Libp2pSwarm
 from tests.adapters.swarm_world import DEADLINE_SECONDS, SWARM, Libp2pWorld, Recorder

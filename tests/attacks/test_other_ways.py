@@ -16,11 +16,11 @@ import msgspec
 import pytest
 
 from mycel.blobs import trees
+from mycel.blobs.blob_store import BlobStore
 from mycel.blobs.errors import BadTree
-from mycel.blobs.store import BlobStore
 from mycel.core.identifiers import AttemptId
-from mycel.drivers.conformance_stage import staged
-from mycel.drivers.sandbox.holding import Limits
+from mycel.drivers.sandbox.run_confinement import Limits
+from mycel.testing.drivers.conformance_stage import staged
 from tests.adapters.drivers.subjects import deed, write_module
 from tests.adapters.sandbox.subjects import (
     ConfinedFunctions,

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mycel.drivers.sandbox.starting import Standing
+from mycel.drivers.sandbox.detection import Standing
 from tests.adapters.sandbox import subjects
 from tests.adapters.sandbox.subjects import (
     needs_bubblewrap,

@@ -10,13 +10,13 @@ import pytest
 from mycel.core.effects import Effect, Send
 from mycel.core.events import LinkUp, Received, Revoked, SpoolLoaded, Tick, WallClock
 from mycel.core.identifiers import PeerId, RequestId
+from mycel.core.machine_settings import WorkerSettings
 from mycel.core.messages import LeaseOver, Offer, Request
-from mycel.core.resources import Capabilities, GpuRequirement, Requirements
+from mycel.core.model.resources import Capabilities, GpuRequirement, Requirements
+from mycel.core.model.work import Shape
 from mycel.core.rights import Rights
-from mycel.core.settings import WorkerSettings
-from mycel.core.work import Shape
 from mycel.core.worker import WorkerMachine
-from mycel.core.worker.authority import AcceptRules
+from mycel.core.worker.authorization import AcceptRules
 
 SCHEDULER = PeerId("scheduler")
 UNIX = 1_800_000_000.0

@@ -12,14 +12,14 @@ from mycel.core.effects import Announce, Dial, Effect, Part, Seek, Send
 from mycel.core.events import Sighting
 from mycel.core.identifiers import JobId, LeaseId, PeerId, RequestId, ulid
 from mycel.core.invariants import check_scheduler
-from mycel.core.jobs import Specification
 from mycel.core.journal import Restored
+from mycel.core.machine_settings import SchedulerSettings
 from mycel.core.messages import WIRE_VERSION, Offer, Register, Request
-from mycel.core.resources import Capabilities, Ledger, Requirements
+from mycel.core.model.jobs import Specification
+from mycel.core.model.resources import Capabilities, Ledger, Requirements
+from mycel.core.model.work import Work
 from mycel.core.scheduler import Scheduler
-from mycel.core.settings import SchedulerSettings
 from mycel.core.views import WorkerView
-from mycel.core.work import Work
 
 from .keys import SECRET, keyed
 

@@ -8,8 +8,8 @@ from mycel.core import events
 from mycel.core.effects import Check, Effect
 from mycel.core.identifiers import PeerId
 from mycel.core.invariants import check_scheduler
-from mycel.core.scheduler.checking import CHECKS_PER_SECOND
-from mycel.core.settings import SchedulerSettings
+from mycel.core.machine_settings import SchedulerSettings
+from mycel.core.scheduler.workers.worker_probes import CHECKS_PER_SECOND
 
 from .test_calling import LARGE, Stage, dialled
 

@@ -11,8 +11,8 @@ from mycel.core.effects import Effect, Send
 from mycel.core.events import Received
 from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId, fenced
 from mycel.core.journal import AttemptEnded, TaskEnded
-from mycel.core.resources import Ledger
-from mycel.core.stages import Stage
+from mycel.core.model.resources import Ledger
+from mycel.core.model.stages import Stage
 from tests.core.keys import proof
 from tests.core.test_staging import JOB, MACHINE, WORKER, Bench
 

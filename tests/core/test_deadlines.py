@@ -7,14 +7,14 @@ from mycel.core.errors import Conflict, Unprocessable
 from mycel.core.events import Append, Event, Restart, Submit, Tick, WaitJob, WallClock
 from mycel.core.identifiers import RequestId, ulid
 from mycel.core.invariants import check_scheduler
-from mycel.core.jobs import Specification
 from mycel.core.journal import Entry, JobEnded, TaskEnded
-from mycel.core.resources import Requirements
+from mycel.core.machine_settings import SchedulerSettings
+from mycel.core.model.jobs import Specification
+from mycel.core.model.resources import Requirements
+from mycel.core.model.work import Work
 from mycel.core.scheduler import Scheduler
-from mycel.core.settings import SchedulerSettings
 from mycel.core.views import JobView
-from mycel.core.work import Work
-from mycel.store.memory_book import MemoryBook
+from mycel.testing.store.memory_book import MemoryBook
 
 from .keys import SECRET, keyed
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.core.health import WINDOW, WorkerHealth, restored_health
 from mycel.core.identifiers import PeerId
+from mycel.core.scheduler.workers.reliability import WINDOW, WorkerHealth, restored_health
 
 
 def test_nothing_is_known_of_a_new_worker() -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.core import hours
 from mycel.core.events import Event, Reopen, Shut
-from mycel.roles.attending import LOOK_SECONDS, Attending
+from mycel.core.model import hours
+from mycel.roles.worker.opening_hours import LOOK_SECONDS, Attending
 
 MONDAY, FRIDAY, SATURDAY, SUNDAY = (day * hours.DAY_MINUTES for day in (0, 4, 5, 6))
 NOON = 12 * 60

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mycel.core.images import is_image_name
+from mycel.core.model.images import is_image_name
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 

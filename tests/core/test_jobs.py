@@ -6,13 +6,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.core import bitmaps
 from mycel.core.identifiers import JobId, JobNumber
-from mycel.core.jobs import Group, Job, Specification, index_of, job_of, task_key
-from mycel.core.queue import Backoff, ShapeQueue, Usual, Waiting
-from mycel.core.resources import Requirements
+from mycel.core.model import bitmaps
+from mycel.core.model.jobs import Group, Job, Specification, index_of, job_of, task_key
+from mycel.core.model.resources import Requirements
+from mycel.core.model.work import Work
+from mycel.core.scheduler.tasks.shape_queue import Backoff, ShapeQueue, Usual, Waiting
 from mycel.core.states import JobState, TaskState
-from mycel.core.work import Work
 
 
 def job_with(*counts: int, arguments: bool = False) -> Job:

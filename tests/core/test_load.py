@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from mycel.core import events, messages
 from mycel.core.effects import Effect, Send
 from mycel.core.identifiers import LeaseId, PeerId, RequestId
+from mycel.core.machine_settings import WorkerSettings
 from mycel.core.messages import Described, LoadChange, Register, load_change
-from mycel.core.resources import Capabilities, Free, Requirements, ServedModel, Usage
-from mycel.core.settings import WorkerSettings
-from mycel.core.work import Shape
+from mycel.core.model.resources import Capabilities, Free, Requirements, ServedModel, Usage
+from mycel.core.model.work import Shape
 from mycel.core.worker import WorkerMachine
 
 from .test_calling import Stage as SchedulerStage

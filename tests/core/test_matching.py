@@ -14,8 +14,8 @@ from mycel.core.matching import (
     obstacle,
     version_satisfies,
 )
-from mycel.core.resources import Capabilities, Gpu, GpuRequirement, Ledger, Requirements
-from mycel.core.work import Shape
+from mycel.core.model.resources import Capabilities, Gpu, GpuRequirement, Ledger, Requirements
+from mycel.core.model.work import Shape
 
 WORKER = Capabilities(
     cpu_cores=4.0,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from mycel.core import events, messages
 from mycel.core.effects import Effect, Record, Send, SendAhead
 from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId, RequestId, fenced, ulid
-from mycel.core.jobs import Specification
 from mycel.core.journal import BlockAppended, Restored
+from mycel.core.machine_settings import SchedulerSettings, WorkerSettings
 from mycel.core.messages import (
     MESSAGE_BYTES,
     WIRE_VERSION,
@@ -22,10 +22,10 @@ from mycel.core.messages import (
     Results,
     in_parts,
 )
-from mycel.core.resources import Capabilities, Ledger, Requirements
+from mycel.core.model.jobs import Specification
+from mycel.core.model.resources import Capabilities, Ledger, Requirements
+from mycel.core.model.work import Work
 from mycel.core.scheduler import Scheduler
-from mycel.core.settings import SchedulerSettings, WorkerSettings
-from mycel.core.work import Work
 from mycel.core.worker import WorkerMachine
 
 from .keys import SECRET, keyed

@@ -5,12 +5,12 @@ from __future__ import annotations
 from mycel.core.effects import Effect, Record
 from mycel.core.events import Received, Submit, Tick
 from mycel.core.identifiers import AttemptId, JobNumber, PeerId, RequestId
-from mycel.core.jobs import Specification
 from mycel.core.journal import TaskEnded
 from mycel.core.messages import Load, Outcome, Results
-from mycel.core.resources import Capabilities, Requirements, ServedModel
-from mycel.core.serving import with_served
-from mycel.core.work import Work
+from mycel.core.model.jobs import Specification
+from mycel.core.model.resources import Capabilities, Requirements, ServedModel
+from mycel.core.model.work import Work
+from mycel.core.worker.served_models import with_served
 
 from .test_negotiating import GB, JOB, Story, asked, released, sent
 

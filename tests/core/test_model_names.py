@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.api.model_names import ModelNames, NamesUnreadable
-from mycel.api.problems import Problem
-from mycel.core.model_names import full_name, objection, resolve, split
+from mycel.api.http.problems import Problem
+from mycel.api.submission.model_owners import ModelNames, NamesUnreadable
+from mycel.core.model.model_names import full_name, objection, resolve, split
 
 
 class Served:

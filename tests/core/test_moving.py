@@ -5,9 +5,9 @@ from __future__ import annotations
 from mycel.core import events
 from mycel.core.effects import Dial, Send
 from mycel.core.identifiers import PeerId
+from mycel.core.machine_settings import WorkerSettings
 from mycel.core.messages import Described, Request
-from mycel.core.resources import Ledger
-from mycel.core.settings import WorkerSettings
+from mycel.core.model.resources import Ledger
 from mycel.core.worker import WorkerMachine
 
 from .test_calling import SMALL, Stage, kinds

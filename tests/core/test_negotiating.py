@@ -21,11 +21,10 @@ from mycel.core.events import (
     Tick,
     WorkersSeen,
 )
-from mycel.core.files import Input
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId, RequestId
 from mycel.core.invariants import check_scheduler
-from mycel.core.jobs import Specification
 from mycel.core.journal import Restored, TaskEnded
+from mycel.core.machine_settings import SchedulerSettings
 from mycel.core.matching import SelectionSettings, total_of
 from mycel.core.messages import (
     WIRE_VERSION,
@@ -39,12 +38,13 @@ from mycel.core.messages import (
     Results,
     Wanted,
 )
-from mycel.core.resources import Capabilities, Free, Requirements
+from mycel.core.model.jobs import Specification
+from mycel.core.model.resources import Capabilities, Free, Requirements
+from mycel.core.model.task_files import Input
+from mycel.core.model.work import Work
 from mycel.core.scheduler import Scheduler
-from mycel.core.scheduler.leasing import ASKED_IN_VAIN_PER_SECOND
-from mycel.core.settings import SchedulerSettings
+from mycel.core.scheduler.tasks.leases import ASKED_IN_VAIN_PER_SECOND
 from mycel.core.views import Explanation, TaskView
-from mycel.core.work import Work
 
 from .keys import SECRET, keyed
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from mycel.core.effects import Send
 from mycel.core.events import Event, LinkUp, Received, SpoolLoaded, Tick
 from mycel.core.identifiers import PeerId, RequestId
+from mycel.core.machine_settings import WorkerSettings
 from mycel.core.messages import Offer, Request, Wanted
-from mycel.core.resources import Capabilities, Requirements
-from mycel.core.settings import WorkerSettings
-from mycel.core.work import Shape, model_slot
+from mycel.core.model.resources import Capabilities, Requirements
+from mycel.core.model.work import Shape, model_slot
 from mycel.core.worker import WorkerMachine
 
 SCHEDULER = PeerId("scheduler")

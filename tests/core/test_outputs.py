@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.core.outputs import OUTPUTS_BYTES_MAX, fitting
+from mycel.core.model.outcome_limits import OUTPUTS_BYTES_MAX, fitting
 
 MOST = 1000
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from mycel.core.profiles import KINDS_MAX, Profiles, cores_step, memory_step, with_profile
-from mycel.core.resources import Requirements
-from mycel.core.work import Work
+from mycel.core.model.resources import Requirements
+from mycel.core.model.work import Work
+from mycel.core.scheduler.tasks.usage_profiles import (
+    KINDS_MAX,
+    Profiles,
+    cores_step,
+    memory_step,
+    with_profile,
+)
 
 MEBIBYTE = 1 << 20
 WORK = Work("process", ("train", "${lr}"))

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mycel.core.matching import slots_that_fit, total_of
-from mycel.core.matching.fits import left_after
-from mycel.core.resources import (
+from mycel.core.matching.slot_counts import left_after
+from mycel.core.model.resources import (
     Booking,
     Capabilities,
     Gpu,

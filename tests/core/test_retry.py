@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from mycel.core.retry import Cause, attempts_allowed, delay_seconds, is_poison, is_retried
-from mycel.core.settings import RetrySettings
-from mycel.core.work import Retry
+from mycel.core.machine_settings import RetrySettings
+from mycel.core.model.work import Retry
+from mycel.core.scheduler.tasks.retry_policy import (
+    Cause,
+    attempts_allowed,
+    delay_seconds,
+    is_poison,
+    is_retried,
+)
 
 
 @pytest.mark.parametrize(

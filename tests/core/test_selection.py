@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from mycel.core.matching import ALGORITHMS, Member, Pool, SelectionSettings, View
-from mycel.core.matching.pool import FILES_KEPT_MAX
-from mycel.core.resources import Capabilities, Free, Gpu, GpuRequirement, Requirements, Usage
-from mycel.core.work import Shape
+from mycel.core.matching.worker_pool import FILES_KEPT_MAX
+from mycel.core.model.resources import Capabilities, Free, Gpu, GpuRequirement, Requirements, Usage
+from mycel.core.model.work import Shape
 
 GB = 10**9
 MACHINE = Capabilities(cpu_cores=4.0, memory=8 * GB, drivers=("process",))

@@ -9,8 +9,8 @@ import pytest
 from mycel.core.effects import Effect, Record, Send, SendAhead
 from mycel.core.events import Received, Restart, Submit
 from mycel.core.identifiers import LeaseId, PeerId, RequestId, ulid
-from mycel.core.jobs import Specification
 from mycel.core.journal import Restored
+from mycel.core.machine_settings import SchedulerSettings
 from mycel.core.messages import (
     WIRE_VERSION,
     Assign,
@@ -26,10 +26,10 @@ from mycel.core.messages import (
     Welcome,
     WorkMessage,
 )
-from mycel.core.resources import Capabilities, Ledger, Requirements
+from mycel.core.model.jobs import Specification
+from mycel.core.model.resources import Capabilities, Ledger, Requirements
+from mycel.core.model.work import Work
 from mycel.core.scheduler import Scheduler
-from mycel.core.settings import SchedulerSettings
-from mycel.core.work import Work
 
 from .keys import SECRET, keyed
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from mycel.core import events, messages
 from mycel.core.effects import Effect, Send
 from mycel.core.identifiers import PeerId, RequestId
+from mycel.core.machine_settings import WorkerSettings
 from mycel.core.messages import Described, LeaseOver, Offer
-from mycel.core.resources import Capabilities, Ledger, Requirements, ServedModel
-from mycel.core.serving import with_served
-from mycel.core.settings import WorkerSettings
-from mycel.core.work import Shape, reserved
+from mycel.core.model.resources import Capabilities, Ledger, Requirements, ServedModel
+from mycel.core.model.work import Shape, reserved
 from mycel.core.worker import WorkerMachine
+from mycel.core.worker.served_models import with_served
 
 ONE = PeerId("one")
 MACHINE = Capabilities(

@@ -6,23 +6,23 @@ import msgspec
 import pytest
 
 from mycel.core import messages
-from mycel.core.derivation import StagePlan, derive
 from mycel.core.effects import Effect, Record, Reply, Send
 from mycel.core.errors import TooLong
 from mycel.core.events import CancelTask, Event, ReadJob, Received, Restart, Submit, Tick, WallClock
 from mycel.core.identifiers import JobId, LeaseId, PeerId, RequestId, ulid
 from mycel.core.invariants import check_scheduler
-from mycel.core.jobs import Group, Specification
 from mycel.core.journal import Entry, JobEnded, TaskEnded
-from mycel.core.resources import Capabilities, Ledger, Requirements
+from mycel.core.machine_settings import SchedulerSettings
+from mycel.core.model.derivation import StagePlan, derive
+from mycel.core.model.jobs import Group, Specification
+from mycel.core.model.resources import Capabilities, Ledger, Requirements
+from mycel.core.model.stages import HANDED_BYTES_MAX, Handed, Policy, Stage
+from mycel.core.model.work import Work
 from mycel.core.scheduler import Scheduler
-from mycel.core.scheduler.clients import KEY_SECONDS
-from mycel.core.scheduler.staging import SKIP_CHUNK
-from mycel.core.settings import SchedulerSettings
-from mycel.core.stages import HANDED_BYTES_MAX, Handed, Policy, Stage
+from mycel.core.scheduler.clients.client_requests import KEY_SECONDS
+from mycel.core.scheduler.tasks.stage_progress import SKIP_CHUNK
 from mycel.core.views import JobView, SubmittedView
-from mycel.core.work import Work
-from mycel.store.memory_book import MemoryBook
+from mycel.testing.store.memory_book import MemoryBook
 
 from .keys import SECRET, keyed
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mycel.core.errors import TooLong
-from mycel.core.substitution import (
+from mycel.core.model.substitution import (
     FILLED_CHARACTERS_MAX,
     Budget,
     fill_text,

@@ -1,7 +1,7 @@
 """Thousands of workers without a link, many of which vanish at once and without a word.
 
 What asks them is modelled here: a knock, and where nobody answers it a dial, of which a few have
-room at a time; see `roles/checking.py`.
+room at a time; see `membership/probes.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ from mycel.core import events
 from mycel.core.effects import Check
 from mycel.core.identifiers import PeerId
 from mycel.core.invariants import check_scheduler
-from mycel.core.scheduler.checking import CHECKS_MAX, CHECKS_PER_SECOND, DEAF_CHECKS, KNOCKS_MAX
-from mycel.core.settings import SchedulerSettings
+from mycel.core.machine_settings import SchedulerSettings
+from mycel.core.scheduler.workers.worker_probes import (
+    CHECKS_MAX,
+    CHECKS_PER_SECOND,
+    DEAF_CHECKS,
+    KNOCKS_MAX,
+)
 
 from .test_calling import Stage
 

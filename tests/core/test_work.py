@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mycel.core.files import Input, Outputs
-from mycel.core.work import Environment, Work, work_bytes
+from mycel.core.model.task_files import Input, Outputs
+from mycel.core.model.work import Environment, Work, work_bytes
 
 LONG = "ä" * 50_000
 

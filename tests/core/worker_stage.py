@@ -7,11 +7,11 @@ from mycel.core.authenticators import AUTHENTICATOR_BYTES
 from mycel.core.effects import Effect, RunAttempts, Send
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId, RequestId
 from mycel.core.invariants import check_worker
+from mycel.core.machine_settings import WorkerSettings
 from mycel.core.messages import Bundle, Offer
-from mycel.core.resources import Capabilities, Requirements
+from mycel.core.model.resources import Capabilities, Requirements
+from mycel.core.model.work import Finished, FinishedState, Shape, Work
 from mycel.core.rights import Rights
-from mycel.core.settings import WorkerSettings
-from mycel.core.work import Finished, FinishedState, Shape, Work
 from mycel.core.worker import WorkerMachine
 
 PEER = PeerId("scheduler")

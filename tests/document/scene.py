@@ -18,14 +18,14 @@ from mycel.config import Configuration, load
 from mycel.core.effects import Reply
 from mycel.core.events import Event, ReadWorkers, Submit
 from mycel.core.identifiers import JobId, PeerId, RequestId, ulid
-from mycel.core.jobs import Specification
-from mycel.core.resources import Requirements
+from mycel.core.model.jobs import Specification
+from mycel.core.model.resources import Requirements
+from mycel.core.model.work import Retry, Work
 from mycel.core.states import TaskState
 from mycel.core.views import SubmittedView, WorkerView
-from mycel.core.work import Retry, Work
-from mycel.roles.protocols import liveness_of, ways_of
-from mycel.roles.scheduler import settings_of
-from mycel.swarm.memory import Faults, MemoryNetwork
+from mycel.membership.protocols import liveness_of, ways_of
+from mycel.roles.scheduler.program import settings_of
+from mycel.testing.swarm.memory_swarm import Faults, MemoryNetwork
 from tests.simulation.history import Execution, History
 from tests.simulation.processes import GatewayProcess
 from tests.simulation.scheduler_process import SchedulerProcess

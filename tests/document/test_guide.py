@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mycel.api.bodies import RequirementsBody, TaskBody
-from mycel.api.conversion import specification
-from mycel.config.reloading import FIXED, leaves
+from mycel.api.submission.bodies import RequirementsBody, TaskBody
+from mycel.api.submission.conversion import specification
+from mycel.config.reload import FIXED, leaves
 from mycel.config.settings import Scheduler
 from mycel.core.matching import ALGORITHMS, Pool, SelectionSettings
-from mycel.core.resources import Capabilities, Requirements
-from mycel.core.work import Shape
+from mycel.core.model.resources import Capabilities, Requirements
+from mycel.core.model.work import Shape
 
 from .text import metrics
 

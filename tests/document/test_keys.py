@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from mycel.config import load
-from mycel.core.work import Retry
+from mycel.core.model.work import Retry
 
 from . import text
 from .scene import Scene

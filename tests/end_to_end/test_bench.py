@@ -14,9 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mycel.bench import percentiles, places
-from mycel.bench.figures import Figures
-from mycel.bench.references import echoes_per_s
+from mycel.bench import percentiles
+from mycel.bench.quick.figures import Figures
+from mycel.bench.quick.references import echoes_per_s
+from mycel.local import scratch_homes
 
 from .swarm import eventually
 
@@ -25,7 +26,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 def is_in_memory(folder: Path) -> bool:
-    return places.filesystem(folder, MOUNTS.read_text()) in places.IN_MEMORY
+    return scratch_homes.filesystem(folder, MOUNTS.read_text()) in scratch_homes.IN_MEMORY
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     if not is_in_memory(tmp_path):
         yield tmp_path
         return
-    base = places.default_folder()
+    base = scratch_homes.default_folder()
     base.mkdir(parents=True, exist_ok=True)
     own = Path(tempfile.mkdtemp(prefix="test-", dir=base))
     yield own
@@ -97,9 +98,9 @@ def test_the_innermost_mount_counts() -> None:
         "31 22 0:27 / /mnt rw shared:5 - tmpfs tmpfs rw\n"
         "32 22 0:28 / /with\\040blank rw - ramfs ramfs rw\n"
     )
-    assert places.filesystem(Path("/mnt/home"), mounts) == "tmpfs"
-    assert places.filesystem(Path("/mnthome"), mounts) == "ext4"
-    assert places.filesystem(Path("/with blank/x"), mounts) == "ramfs"
+    assert scratch_homes.filesystem(Path("/mnt/home"), mounts) == "tmpfs"
+    assert scratch_homes.filesystem(Path("/mnthome"), mounts) == "ext4"
+    assert scratch_homes.filesystem(Path("/with blank/x"), mounts) == "ramfs"
 
 
 def test_percentiles_are_samples() -> None:

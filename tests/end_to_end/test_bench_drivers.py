@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from mycel.bench import driver_runs
-from mycel.bench.driver_runs import NotMeasured, Order
-from mycel.drivers.container_engine import Engine
+from mycel.bench.drivers import driver_runs
+from mycel.bench.drivers.driver_runs import NotMeasured, Order
+from mycel.drivers.container.container_engine import Engine
 from tests.adapters.drivers import podman
 
 from .test_bench import folder, processes_of

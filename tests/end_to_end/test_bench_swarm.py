@@ -11,8 +11,8 @@ import sys
 import psutil
 import pytest
 
-from mycel.bench.swarm.plan import Plan
-from mycel.bench.swarm.report import SwarmBenchFigures
+from mycel.bench.swarm.measure_plan import Plan
+from mycel.bench.swarm.swarm_report import SwarmBenchFigures
 from tests.end_to_end.swarm import eventually, is_alive
 
 SMALL = ["--nodes", "12", "--processes", "4", "--scale", "0.1"]

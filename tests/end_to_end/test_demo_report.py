@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mycel.client import Job, Result
-from mycel.demo import report
-from mycel.demo.report import Story
+from mycel.demo import sweep_report
+from mycel.demo.sweep_report import Story
 
 GRID = [{"learning_rate": 0.1, "hidden": 4, "momentum": 0.0, "seed": n} for n in range(3)]
 
@@ -33,21 +33,21 @@ def test_tasks_that_fail_are_told_with_their_reasons(capsys: pytest.CaptureFixtu
         Result(index=1, state="failed", error="exit code 1"),
         Result(index=2, state="failed", error=unread),
     )
-    report.show(told)
+    sweep_report.show(told)
     said = capsys.readouterr().out
     assert "3 of 3 tasks did not succeed" in said
     assert "2      ModuleNotFoundError: No module named 'mycel'" in said
     assert "1      exit code 1" in said
     assert "seccomp, landlock 7" in said
     assert "ACCURACY" not in said, "a table without rows says nothing"
-    assert report.summary(told)["failures"][0] == {"error": unread, "tasks": 2}
+    assert sweep_report.summary(told)["failures"][0] == {"error": unread, "tasks": 2}
 
 
 def test_a_demo_that_succeeds_speaks_of_no_failures(capsys: pytest.CaptureFixture[str]) -> None:
     value = {"accuracy": 0.9, "training_accuracy": 1.0}
     told = story(Result(index=0, state="succeeded", value=value))
-    report.show(told)
+    sweep_report.show(told)
     said = capsys.readouterr().out
     assert "did not succeed" not in said
     assert "90.0%" in said
-    assert report.summary(told)["failures"] == []
+    assert sweep_report.summary(told)["failures"] == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mycel.drivers.environments import find_uv
+from mycel.drivers.environments.environment_cache import find_uv
 from tests.adapters.drivers.wheels import make_wheel, requirements
 from tests.adapters.sandbox.subjects import needs_bubblewrap
 from tests.attacks.environment_servers import served, wheel, wheel_name

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from mycel.access import invites, tokens
-from mycel.access.founding import founder_of
+from mycel.access.founder import founder_of
 from mycel.access.home import Home
-from mycel.access.shares import shared_out
+from mycel.access.join_shares import shared_out
 from mycel.access.tokens import Statement
 
 from .conftest import QUICK

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 from mycel.client import Client
-from mycel.client.events import Event
+from mycel.client.event_stream import Event
 
 from .conftest import SwarmMaker
 from .swarm import WORKLOAD, Swarm, eventually

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import combinations
 
-from mycel.core.federation.constraints import CONSTRAINED_TYPES
-from mycel.core.federation.counts import Count
-from mycel.core.federation.graph import ROOT, ClusterGraph
-from mycel.core.federation.request import SLOT, JobRequest, Request
+from mycel.core.federation.graph.cluster_graph import ROOT, ClusterGraph
+from mycel.core.federation.request.constraints import CONSTRAINED_TYPES
+from mycel.core.federation.request.counts import Count
+from mycel.core.federation.request.request_tree import SLOT, JobRequest, Request
 
 Requests = tuple[Request, ...]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mycel.core.federation.graph import ClusterGraph
-from mycel.core.federation.request import JobRequest
+from mycel.core.federation.graph.cluster_graph import ClusterGraph
+from mycel.core.federation.request.request_tree import JobRequest
 from mycel.federation.jgf import read_file, read_graph
-from mycel.federation.specs import read_spec_file
+from mycel.federation.specs.spec_reader import read_spec_file
 
 _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
 DATA = Path(os.environ.get("MYCEL_DATA", _BESIDE))

@@ -6,10 +6,10 @@ import os
 
 from hypothesis import strategies as st
 
-from mycel.core.federation.constraints import EVERYWHERE, Constraint
-from mycel.core.federation.counts import Count, exactly, ranged
-from mycel.core.federation.graph import ClusterGraph, Vertex, build_graph
-from mycel.core.federation.request import SLOT, JobRequest, Request
+from mycel.core.federation.graph.cluster_graph import ClusterGraph, Vertex, build_graph
+from mycel.core.federation.request.constraints import EVERYWHERE, Constraint
+from mycel.core.federation.request.counts import Count, exactly, ranged
+from mycel.core.federation.request.request_tree import SLOT, JobRequest, Request
 
 BELOW = {
     "cluster": ("rack", "node", "ssd"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mycel.core.federation.reasons import Level
-from mycel.federation.auth import AuthError, Secret, read_auth
+from mycel.federation.auth_file import AuthError, Secret, read_auth
 
 FILE = """
 [clusters.alpha]

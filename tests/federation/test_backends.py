@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mycel.core.federation.calendar import UnknownJob
 from mycel.core.federation.errors import GraphError
-from mycel.core.federation.graph import ClusterGraph, Vertex
-from mycel.core.federation.request import JobRequest
+from mycel.core.federation.graph.calendar import UnknownJob
+from mycel.core.federation.graph.cluster_graph import ClusterGraph, Vertex
+from mycel.core.federation.request.request_tree import JobRequest
 from mycel.federation.backends import (
     BUILT_IN,
     GraphBackend,
@@ -20,7 +20,7 @@ from mycel.federation.backends import (
     make_backend,
 )
 from mycel.federation.jgf import write_graph
-from mycel.federation.specs import read_spec
+from mycel.federation.specs.spec_reader import read_spec
 
 from .brute_force import BruteForce
 from .strategies import EXAMPLES, graphs, jobs

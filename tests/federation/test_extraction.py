@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from mycel.core.federation.calendar import Calendar
 from mycel.core.federation.errors import GraphError
-from mycel.core.federation.graph import ClusterGraph, build_graph
+from mycel.core.federation.graph.calendar import Calendar
+from mycel.core.federation.graph.cluster_graph import ClusterGraph, build_graph
 from mycel.federation.extraction import kubernetes, ray, slurm, sources
-from mycel.federation.extraction.facts import PROBE, read_compspec, read_probe, write_subsystem
 from mycel.federation.extraction.machines import Machine, chunks, draw
+from mycel.federation.extraction.node_facts import PROBE, read_compspec, read_probe, write_subsystem
 from mycel.federation.jgf import read_graph, read_subsystem, write_graph
-from mycel.federation.specs import read_spec
+from mycel.federation.specs.spec_reader import read_spec
 
 from .data import DATA, needs_data
 

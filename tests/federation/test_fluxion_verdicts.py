@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mycel.core.federation.calendar import Calendar
 from mycel.core.federation.errors import SpecError
+from mycel.core.federation.graph.calendar import Calendar
 from mycel.core.federation.reasons import Verdict
-from mycel.federation.specs import read_spec_file
+from mycel.federation.specs.spec_reader import read_spec_file
 
 from .data import FLUXION, fluxion_graph, fluxion_job, needs_data
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 
 from mycel.core.federation.errors import GraphError
-from mycel.core.federation.graph import Vertex, build_graph
-from mycel.core.federation.kinds import KindTable
+from mycel.core.federation.graph.cluster_graph import Vertex, build_graph
+from mycel.core.federation.graph.vertex_kinds import KindTable
 from mycel.federation.jgf import read_file, read_graph, read_subsystem, write_graph
 
 from .data import DATA, needs_data

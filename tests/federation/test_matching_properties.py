@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from mycel.core.federation.calendar import Calendar
-from mycel.core.federation.explanation import explain
-from mycel.core.federation.graph import ClusterGraph
-from mycel.core.federation.levels import compile_job
-from mycel.core.federation.matcher import Query
-from mycel.core.federation.packing import bundles, shares
-from mycel.core.federation.request import JobRequest
+from mycel.core.federation.graph.calendar import Calendar
+from mycel.core.federation.graph.cluster_graph import ClusterGraph
+from mycel.core.federation.match.matcher import Query
+from mycel.core.federation.match.request_levels import compile_job
+from mycel.core.federation.match.slot_packing import bundles, shares
+from mycel.core.federation.mismatch import explain
+from mycel.core.federation.request.request_tree import JobRequest
 
 from .brute_force import BruteForce, most_bundles
 from .strategies import EXAMPLES, graphs, jobs

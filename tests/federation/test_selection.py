@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mycel.core.federation.cluster_selection import Option, Selector
 from mycel.core.federation.decision import Answer, ClusterTable, decide
 from mycel.core.federation.errors import ExpressionError
 from mycel.core.federation.expressions import Expression, Value
-from mycel.core.federation.kinds import KindTable
+from mycel.core.federation.graph.vertex_kinds import KindTable
 from mycel.core.federation.reasons import Level, Reason
-from mycel.core.federation.selection import Option, Selector
-from mycel.core.federation.steps import selector
+from mycel.core.federation.selection_steps import selector
 from mycel.federation.jgf import read_graph
 from mycel.federation.selectors import UnknownSelector, make_selector
-from mycel.federation.specs import read_spec
+from mycel.federation.specs.spec_reader import read_spec
 
 from .test_graphs import graph, node
 
@@ -223,7 +223,7 @@ def test_who_is_asked_and_says_no_or_nothing_is_out() -> None:
 
 def test_plug_ins_bring_selections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "their_selection.py").write_text(
-        "from mycel.core.federation.selection import Choice\n"
+        "from mycel.core.federation.cluster_selection import Choice\n"
         "def last(options):\n"
         "    return lambda clusters, job, draw: Choice(max(one.name for one in clusters))\n",
         encoding="utf-8",

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from mycel.core.federation.calendar import Calendar
 from mycel.core.federation.decision import ClusterTable
-from mycel.core.federation.graph import ClusterGraph, Vertex, build_graph
+from mycel.core.federation.graph.calendar import Calendar
+from mycel.core.federation.graph.cluster_graph import ClusterGraph, Vertex, build_graph
 from mycel.core.federation.reasons import Level, Outcome
-from mycel.core.federation.request import JobRequest
-from mycel.federation.specs import read_spec
+from mycel.core.federation.request.request_tree import JobRequest
+from mycel.federation.specs.spec_reader import read_spec
 
 Tree = dict[str, Any]
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.core.federation.constraints import parse_constraint
-from mycel.core.federation.counts import UNLIMITED, Count, parse_count, ranged
 from mycel.core.federation.errors import FederationError, SpecError
-from mycel.core.federation.idsets import parse_hostlist, parse_idset
-from mycel.core.federation.request import Require
-from mycel.federation.specs import read_spec, read_spec_file
+from mycel.core.federation.graph.idsets import parse_hostlist, parse_idset
+from mycel.core.federation.request.constraints import parse_constraint
+from mycel.core.federation.request.counts import UNLIMITED, Count, parse_count, ranged
+from mycel.core.federation.request.request_tree import Require
+from mycel.federation.specs.spec_reader import read_spec, read_spec_file
 
 from .brute_force import acceptable
 from .data import DATA, needs_data

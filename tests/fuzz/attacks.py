@@ -11,14 +11,14 @@ from typing import Final
 
 import msgspec
 
-from mycel.blobs import messages as blob_messages
-from mycel.blobs.messages import BLOB_PROTOCOL
+from mycel.blobs import blob_messages as blob_messages
+from mycel.blobs.blob_messages import BLOB_PROTOCOL
 from mycel.core.identifiers import AttemptId
 from mycel.core.messages import WIRE_VERSION, Join, Kill, PeerRecord, Ping
-from mycel.roles import revoking
-from mycel.roles.protocols import PROTOCOLS, SIGNAL_PROTOCOL
+from mycel.membership import revocations
+from mycel.membership.protocols import PROTOCOLS, SIGNAL_PROTOCOL
+from mycel.swarm import message_codec
 from mycel.swarm.interface import CONTROL_PROTOCOL
-from mycel.wire import codec
 
 from . import payloads
 from .credentials import HOUR, Owner, Who, hello, somebody
@@ -54,7 +54,7 @@ FOREIGN: Final = (
     "/libp2p/autonat/2/dial-back",
 )
 """Of libp2p. A node need not speak all of them with everybody."""
-TAKEN: Final = {CONTROL_PROTOCOL: "note:peer_joined", revoking.PROTOCOL: "note:revoked"}
+TAKEN: Final = {CONTROL_PROTOCOL: "note:peer_joined", revocations.PROTOCOL: "note:revoked"}
 """What the gateway notes when it takes something on a stream that it serves itself."""
 HELLOS_AT_ONCE: Final = 48
 """Fewer than a node lets wait from one address; one that is cut short keeps it waiting."""
@@ -182,7 +182,7 @@ async def broken_frames(siege: Siege, protocol: str, count: int) -> Row:
     taken_before = await siege.count(taking)
     broken = payloads.broken_frames(siege.random, valid, limits[protocol])
 
-    is_answered = protocol != revoking.PROTOCOL
+    is_answered = protocol != revocations.PROTOCOL
 
     async def answered() -> bool:
         if not is_answered:
@@ -205,11 +205,11 @@ def _valid_frame(protocol: str) -> bytes:
     me = PeerRecord(somebody().peer, ("worker",), ("/ip4/127.0.0.1/tcp/1",))
     if protocol == BLOB_PROTOCOL:
         return blob_messages.encode(blob_messages.Get("blake3:" + 64 * "0", 7))
-    if protocol == revoking.PROTOCOL:
+    if protocol == revocations.PROTOCOL:
         return msgspec.msgpack.encode([bytes(120)])  # signed by nobody
     if protocol == SIGNAL_PROTOCOL:
-        return codec.encode(Ping(7))
-    return codec.encode(
+        return message_codec.encode(Ping(7))
+    return message_codec.encode(
         Join(WIRE_VERSION, me) if protocol == CONTROL_PROTOCOL else Kill([AttemptId(7)])
     )
 

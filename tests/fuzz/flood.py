@@ -22,8 +22,8 @@ import msgspec
 
 from mycel.bench.percentiles import percentile
 from mycel.core.messages import WIRE_VERSION, Join, PeerRecord
+from mycel.swarm import message_codec
 from mycel.swarm.interface import CONTROL_PROTOCOL
-from mycel.wire import codec
 
 from .attacks import GOSSIP_PROTOCOL
 from .credentials import Who, somebody
@@ -158,7 +158,9 @@ class Flood:
 
     async def _ask(self, stream: str, over: asyncio.Event) -> list[tuple[float, float]]:
         """Requests, one after the other: when each began, and what it took."""
-        frame = codec.encode(Join(WIRE_VERSION, PeerRecord(somebody().peer, ("worker",), ())))
+        frame = message_codec.encode(
+            Join(WIRE_VERSION, PeerRecord(somebody().peer, ("worker",), ()))
+        )
         speaker, samples = self._siege.speaker, []
         while not over.is_set():
             began = time.monotonic()

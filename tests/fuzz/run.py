@@ -20,8 +20,8 @@ from typing import Final
 
 import msgspec
 
-from mycel.bench.swarm.calls import ChildFailed
-from mycel.roles.protocols import PROTOCOLS
+from mycel.bench.swarm.child_calls import ChildFailed
+from mycel.membership.protocols import PROTOCOLS
 
 from . import attacks, typed
 from .flood import CUT_WITHIN_SECONDS, RATIO_MAX, Bounds, flooding, until_clear

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mycel.bench.swarm.calls import Child
+from mycel.bench.swarm.child_calls import Child
 
 from .credentials import HELLO_PROTOCOL, YES, Owner, Who, hello, somebody
 from .hostile import Hostile, Refused, hostile

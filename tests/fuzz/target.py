@@ -1,7 +1,7 @@
 """The node that is attacked, in a process of its own: the product's swarm, protocols, codecs
 and gateway, and a count of everything that gets through to them.
 
-Calls come as JSON lines; see `mycel.bench.swarm.calls`.
+Calls come as JSON lines; see `mycel.bench.swarm.child_calls`.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Any, Final
 import msgspec
 import uvloop
 
-from mycel.bench.memory import pss_mb
-from mycel.bench.swarm.calls import answer_calls
-from mycel.blobs import messages as blob_messages
+from mycel.bench.process_memory import pss_mb
+from mycel.bench.swarm.child_calls import answer_calls
+from mycel.blobs import blob_messages as blob_messages
 from mycel.core.identifiers import PeerId
-from mycel.node.clock import LoopClock
-from mycel.roles.gating import GatewayNode
-from mycel.roles.protocols import PROTOCOLS, SIGNAL_PROTOCOL
+from mycel.membership.protocols import PROTOCOLS, SIGNAL_PROTOCOL
+from mycel.roles.gateway.gateway_node import GatewayNode
+from mycel.runtime.clock import LoopClock
+from mycel.swarm import message_codec
 from mycel.swarm.interface import WORK_PROTOCOL, Stream
 from mycel.swarm.libp2p import Libp2pSettings, Libp2pSwarm
-from mycel.wire import codec
 
 from .credentials import SWARM_NAME
 
 TOPIC: Final = f"mycel/{SWARM_NAME}/fuzz"
 READERS: Final[dict[str, Callable[[bytes], object]]] = {
-    WORK_PROTOCOL: codec.decode_work,
-    SIGNAL_PROTOCOL: codec.decode_signal,
+    WORK_PROTOCOL: message_codec.decode_work,
+    SIGNAL_PROTOCOL: message_codec.decode_signal,
     blob_messages.BLOB_PROTOCOL: blob_messages.decode,
 }
 """Of streams that no gateway serves. What can be read is sent back."""
@@ -91,7 +91,7 @@ class Target(GatewayNode):
         for frame in frames:
             try:
                 read(frame)
-            except (codec.MalformedFrame, blob_messages.Unreadable):
+            except (message_codec.MalformedFrame, blob_messages.Unreadable):
                 stream.close()
                 return
             self.counts[f"taken:{stream.protocol}"] += 1

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mycel.wire import codec
+from mycel.swarm import message_codec
 
 from .typed import TARGETS, attack
 from .typed_scheduler import SchedulerTarget
@@ -54,8 +54,8 @@ def test_an_extreme_outcome_of_a_live_attempt_is_refused(
         names += ["crashed", "value_size", "peak_memory", "cpu_seconds"]
         for name, value in fields.items():
             outcome[names.index(name)] = value
-        with pytest.raises(codec.MalformedFrame):
-            codec.decode_work(raw(["results", 0.0, [outcome], []]))
+        with pytest.raises(message_codec.MalformedFrame):
+            message_codec.decode_work(raw(["results", 0.0, [outcome], []]))
         target.probe()
     finally:
         target.close()
@@ -65,10 +65,10 @@ def test_a_lease_of_nothing_is_no_lease() -> None:
     """Both ended a scheduler: a division by the slots of a lease, and an assertion of them."""
     held = [7, {"driver": "process"}, 0, 1]
     frame = ["register", 1, 1, 0.0, "w", {}, {}, [], [held], [], []]
-    with pytest.raises(codec.MalformedFrame):
-        codec.decode_work(raw(frame))
-    with pytest.raises(codec.MalformedFrame):
-        codec.decode_control(raw(["wanted", 7, 0, 0, True]))
+    with pytest.raises(message_codec.MalformedFrame):
+        message_codec.decode_work(raw(frame))
+    with pytest.raises(message_codec.MalformedFrame):
+        message_codec.decode_control(raw(["wanted", 7, 0, 0, True]))
 
 
 def test_what_the_maker_writes_is_what_msgspec_reads() -> None:

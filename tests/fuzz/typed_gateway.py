@@ -6,14 +6,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from mycel.blobs import messages as blobs
+from mycel.blobs import blob_messages as blobs
 from mycel.core import messages
 from mycel.core.identifiers import PeerId
-from mycel.roles.gating import GatewayNode
-from mycel.roles.protocols import PROTOCOLS, SIGNAL_PROTOCOL
+from mycel.membership.protocols import PROTOCOLS, SIGNAL_PROTOCOL
+from mycel.roles.gateway.gateway_node import GatewayNode
+from mycel.swarm import message_codec
 from mycel.swarm.interface import CONTROL_PROTOCOL, Admission
-from mycel.swarm.memory import MemoryNetwork
-from mycel.wire import codec
+from mycel.testing.swarm.memory_swarm import MemoryNetwork
 from tests.simulation.time import ProcessClock, VirtualClock
 
 from .typed_scheduler import HONEST, HOSTILE, Crashed
@@ -67,21 +67,23 @@ class GatewayTarget:
     def hear(self) -> bool:
         dice = self._random.random()
         if dice < 0.2:
-            return self._is_read(codec.decode_announcement, self._gossip, codec.MalformedFrame)
+            return self._is_read(
+                message_codec.decode_announcement, self._gossip, message_codec.MalformedFrame
+            )
         if dice < 0.4:
             kind = self._random.choice(self._blob)
             return self._is_read(blobs.decode, kind, blobs.Unreadable)
         kinds, decode, protocol = (
-            (self._signal, codec.decode_signal, SIGNAL_PROTOCOL)
+            (self._signal, message_codec.decode_signal, SIGNAL_PROTOCOL)
             if dice < 0.5
-            else (self._control, codec.decode_control, CONTROL_PROTOCOL)
+            else (self._control, message_codec.decode_control, CONTROL_PROTOCOL)
         )
         frame = self.maker.message(self._random.choice(kinds))
         stream = _Stream(HOSTILE, protocol)
         self._node.frames(stream, [frame], self._world.now())
         for answer in stream.written:
             decode(answer)
-        return self._decodes(decode, frame, codec.MalformedFrame)
+        return self._decodes(decode, frame, message_codec.MalformedFrame)
 
     def _is_read(self, decode: Any, kind: Any, refused: type[Exception]) -> bool:
         return self._decodes(decode, self.maker.message(kind), refused)
@@ -104,9 +106,9 @@ class GatewayTarget:
     def probe(self) -> None:
         stream = _Stream(HONEST, CONTROL_PROTOCOL)
         me = messages.PeerRecord(HONEST, ("worker",), ("/memory/honest",))
-        frame = codec.encode(messages.Join(messages.WIRE_VERSION, me))
+        frame = message_codec.encode(messages.Join(messages.WIRE_VERSION, me))
         self._node.frames(stream, [frame], self._world.now())
-        answers = [codec.decode_control(one) for one in stream.written]
+        answers = [message_codec.decode_control(one) for one in stream.written]
         if not answers or not isinstance(answers[-1], messages.Peers):
             raise Crashed(f"an honest node is answered with {answers}")
 

@@ -18,22 +18,22 @@ from blake3 import blake3
 from mycel.core import effects, events, messages
 from mycel.core.identifiers import LeaseId, PeerId, RequestId, ulid
 from mycel.core.invariants import check_scheduler
-from mycel.core.jobs import Specification
-from mycel.core.resources import Capabilities, Ledger, Requirements
+from mycel.core.machine_settings import SchedulerSettings
+from mycel.core.model.jobs import Specification
+from mycel.core.model.resources import Capabilities, Ledger, Requirements
+from mycel.core.model.work import Work
 from mycel.core.scheduler import Scheduler
-from mycel.core.settings import SchedulerSettings
 from mycel.core.views import TaskIsOver
-from mycel.core.work import Work
-from mycel.discovery.records import UnreadableRecord, WorkerRecord, sighting_of
-from mycel.node.runtime import Runtime
+from mycel.discovery.worker_record import UnreadableRecord, WorkerRecord, sighting_of
+from mycel.runtime.runtime import Runtime
 from mycel.store.checkpoints import CheckpointFiles
 from mycel.store.live_logs import LiveLogs, Stretch
-from mycel.store.memory import MemoryStore
-from mycel.store.pace import Pace
-from mycel.store.sqlite import SqliteStore
+from mycel.store.sqlite.commit_pace import Pace
+from mycel.store.sqlite.sqlite_journal import SqliteStore
+from mycel.swarm import message_codec
+from mycel.swarm.frame_limits import CONTROL_BYTES_MAX, WORK_BYTES_MAX
 from mycel.swarm.interface import SignedRecord
-from mycel.wire import codec
-from mycel.wire.limits import CONTROL_BYTES_MAX, WORK_BYTES_MAX
+from mycel.testing.store.memory_journal import MemoryStore
 from tests.core.keys import keyed
 from tests.simulation.time import ProcessClock, VirtualClock
 
@@ -171,12 +171,12 @@ class SchedulerTarget:
     def _sent(self, effect: effects.Send | effects.SendAhead) -> None:
         """What it says itself has to be a message."""
         message = effect.message
-        frame = codec.encode(message)
+        frame = message_codec.encode(message)
         try:
-            codec.decode_work(frame)
+            message_codec.decode_work(frame)
             limit = WORK_BYTES_MAX
-        except codec.MalformedFrame:
-            codec.decode_control(frame)
+        except message_codec.MalformedFrame:
+            message_codec.decode_control(frame)
             limit = CONTROL_BYTES_MAX
         assert len(frame) <= limit, f"{type(message).__name__} is too long"
         if effect.peer == HONEST:
@@ -248,14 +248,16 @@ class SchedulerTarget:
             frame = self.maker.message(self._record)
             return self._seen(frame, now)
         kinds, decode = (
-            (self._work, codec.decode_work) if dice < 0.7 else (self._control, codec.decode_control)
+            (self._work, message_codec.decode_work)
+            if dice < 0.7
+            else (self._control, message_codec.decode_control)
         )
         kind = random.choice(kinds)
         if self.pools["attempt"] and dice < 0.4:
             kind = self._results
         try:
             message = decode(self.maker.message(kind))
-        except codec.MalformedFrame:
+        except message_codec.MalformedFrame:
             return False
         self._post(events.Received(HOSTILE, message, now))
         return True

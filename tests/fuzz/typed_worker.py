@@ -16,14 +16,14 @@ from blake3 import blake3
 from mycel.core import effects, events, messages
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId, RequestId
 from mycel.core.invariants import check_worker
-from mycel.core.resources import Capabilities, Requirements
-from mycel.core.settings import WorkerSettings
-from mycel.core.work import Finished, FinishedState, Shape, Work
+from mycel.core.machine_settings import WorkerSettings
+from mycel.core.model.resources import Capabilities, Requirements
+from mycel.core.model.work import Finished, FinishedState, Shape, Work
 from mycel.core.worker import WorkerMachine
-from mycel.node.runtime import Runtime
+from mycel.runtime.runtime import Runtime
 from mycel.store.spool import Spool
-from mycel.wire import codec
-from mycel.wire.limits import CONTROL_BYTES_MAX, WORK_BYTES_MAX
+from mycel.swarm import message_codec
+from mycel.swarm.frame_limits import CONTROL_BYTES_MAX, WORK_BYTES_MAX
 from tests.simulation.time import ProcessClock, VirtualClock
 
 from .typed_scheduler import HONEST, HOSTILE, KNOWN_MAX, Crashed
@@ -68,7 +68,7 @@ class WorkerTarget:
         )
         kept: dict[PeerId, list[messages.Outcome]] = {}
         for scheduler, _, payload in self._spool.load():
-            kept.setdefault(PeerId(scheduler), []).append(codec.decode_outcome(payload))
+            kept.setdefault(PeerId(scheduler), []).append(message_codec.decode_outcome(payload))
         self._post(events.SpoolLoaded(self._spool.raise_boot(), kept))
         self._runs = []
         for peer in (HONEST, HOSTILE):
@@ -104,12 +104,12 @@ class WorkerTarget:
 
     def _sent(self, effect: effects.Send) -> None:
         message = effect.message
-        frame = codec.encode(message)
+        frame = message_codec.encode(message)
         try:
-            codec.decode_work(frame)
+            message_codec.decode_work(frame)
             limit = WORK_BYTES_MAX
-        except codec.MalformedFrame:
-            codec.decode_control(frame)
+        except message_codec.MalformedFrame:
+            message_codec.decode_control(frame)
             limit = CONTROL_BYTES_MAX
         assert len(frame) <= limit, f"{type(message).__name__} is too long"
         if effect.peer == HONEST:
@@ -121,7 +121,8 @@ class WorkerTarget:
 
     def _spooled(self, effect: effects.SpoolOutcomes) -> None:
         rows = [
-            (effect.scheduler, one.attempt, codec.encode_outcome(one)) for one in effect.outcomes
+            (effect.scheduler, one.attempt, message_codec.encode_outcome(one))
+            for one in effect.outcomes
         ]
         refused = self._spool.keep(rows)
         self.refused_entries += len(refused)
@@ -145,12 +146,12 @@ class WorkerTarget:
             self._finish(strange=True)
             return True
         kinds, decode = random.choice(
-            ((self._work, codec.decode_work), (self._control, codec.decode_control))
+            ((self._work, message_codec.decode_work), (self._control, message_codec.decode_control))
         )
         kind = random.choice(kinds)
         try:
             message = decode(self.maker.message(kind))
-        except codec.MalformedFrame:
+        except message_codec.MalformedFrame:
             return False
         self._post(events.Received(HOSTILE, message, self._clock.now()))
         return True

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from mycel import Client
-from mycel.access.founding import found
+from mycel.access.founder import found
 from mycel.access.home import Home
-from mycel.access.keys import load_or_create_key
+from mycel.access.key_files import load_or_create_key
 from mycel.access.tokens import store_member_token
-from mycel.cli import toml_writer
 from mycel.config.settings import Swarm
+from mycel.local import toml_writer
 from tests.end_to_end.swarm import REPOSITORY
 
 from .namespaces import Machine

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from mycel.core.resources import Capabilities, Gpu, GpuRequirement, Requirements
-from mycel.core.work import Shape
+from mycel.core.model.resources import Capabilities, Gpu, GpuRequirement, Requirements
+from mycel.core.model.work import Shape
 
 _BYTES = st.one_of(
     st.integers(0, 1 << 46),

@@ -17,15 +17,15 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mycel.api import jobs
-from mycel.api.access import Caller
-from mycel.api.model_names import ModelNames
-from mycel.api.problems import Problem
+from mycel.api.authentication import Caller
+from mycel.api.http.problems import Problem
+from mycel.api.routes import job_routes
+from mycel.api.submission.model_owners import ModelNames
 from mycel.core.errors import Refusal
 from mycel.core.events import Event, ExplainTask
 from mycel.core.identifiers import AttemptId, JobId, RequestId
+from mycel.core.model.work import Run
 from mycel.core.rights import Rights
-from mycel.core.work import Run
 from mycel.drivers.interface import Finished
 from tests.document.scene import Scene
 from tests.simulation.worker_process import WorkerProcess
@@ -251,7 +251,7 @@ def _encoded(value: object) -> bytes:
 def _submit(front: Front, caller: Caller, body: bytes) -> JobId | None:
     """None if it is refused, which is always by one of these."""
     try:
-        view = asyncio.run(jobs.submit(front, caller, body, "", REQUEST_BYTES_MAX))  # type: ignore[arg-type]
+        view = asyncio.run(job_routes.submit(front, caller, body, "", REQUEST_BYTES_MAX))  # type: ignore[arg-type]
     except (Problem, Refusal, msgspec.DecodeError):
         return None
     return view.job.job_id

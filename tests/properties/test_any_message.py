@@ -15,8 +15,8 @@ from mycel.core import messages
 from mycel.core.effects import Send
 from mycel.core.events import Received, Tick
 from mycel.core.identifiers import LeaseId
-from mycel.core.stages import Stage
-from mycel.wire import codec
+from mycel.core.model.stages import Stage
+from mycel.swarm import message_codec
 from tests.core import worker_stage
 from tests.core.test_staging import WORKER, Bench
 
@@ -74,11 +74,13 @@ _said = st.tuples(_messages(messages.WorkMessage), _messages(messages.ControlMes
 def heard(said: tuple[list[bytes], list[bytes]]) -> list[Any]:
     """As the other end reads it; what is no message there ends the link."""
     found: list[Any] = []
-    for decode, frames in zip((codec.decode_work, codec.decode_control), said, strict=True):
+    for decode, frames in zip(
+        (message_codec.decode_work, message_codec.decode_control), said, strict=True
+    ):
         for frame in frames:
             try:
                 found.append(decode(frame))
-            except codec.MalformedFrame:
+            except message_codec.MalformedFrame:
                 continue
     return found
 

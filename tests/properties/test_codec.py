@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mycel.core import messages
 from mycel.core.authenticators import AUTHENTICATOR_BYTES
 from mycel.core.messages import ControlMessage, Message, Outcome, WorkMessage
-from mycel.wire import codec
+from mycel.swarm import message_codec
 
 NUMBERS = st.integers(1, 2)  # which every range has
 SECONDS = st.floats(0.0, 1e15)
@@ -46,58 +46,62 @@ control_messages = st.one_of(*(st.from_type(kind) for kind in get_args(ControlMe
 @settings(max_examples=60)
 @given(work_messages)
 def test_work_messages_come_back_as_they_were(message: Any) -> None:
-    assert codec.decode_work(codec.encode(message)) == message
+    assert message_codec.decode_work(message_codec.encode(message)) == message
 
 
 @settings(max_examples=40)
 @given(control_messages)
 def test_control_messages_come_back_as_they_were(message: Any) -> None:
-    assert codec.decode_control(codec.encode(message)) == message
+    assert message_codec.decode_control(message_codec.encode(message)) == message
 
 
 @settings(max_examples=20)
 @given(st.from_type(Outcome))
 def test_outcomes_come_back_from_disk(outcome: Outcome) -> None:
-    assert codec.decode_outcome(codec.encode_outcome(outcome)) == outcome
+    assert message_codec.decode_outcome(message_codec.encode_outcome(outcome)) == outcome
 
 
 @given(st.binary(max_size=200))
 @example(b"\x91\xa1\x80")  # a tag that is not UTF-8
 def test_noise_is_refused_or_harmless(noise: bytes) -> None:
-    for decode in (codec.decode_work, codec.decode_control, codec.decode_announcement):
+    for decode in (
+        message_codec.decode_work,
+        message_codec.decode_control,
+        message_codec.decode_announcement,
+    ):
         try:
             message = decode(noise)
-        except codec.MalformedFrame:
+        except message_codec.MalformedFrame:
             continue
         assert isinstance(message, Message)
 
 
 def test_a_later_version_may_add_fields_at_the_end() -> None:
     longer = msgspec.msgpack.encode(["release", 7, 2, "a field of tomorrow"])
-    message = codec.decode_work(longer)
+    message = message_codec.decode_work(longer)
     assert isinstance(message, messages.Release)
     assert (message.lease, message.slots) == (7, 2)
 
 
 def test_an_unknown_message_is_refused() -> None:
-    with pytest.raises(codec.MalformedFrame, match="tomorrow"):
-        codec.decode_work(msgspec.msgpack.encode(["tomorrow", 1]))
+    with pytest.raises(message_codec.MalformedFrame, match="tomorrow"):
+        message_codec.decode_work(msgspec.msgpack.encode(["tomorrow", 1]))
 
 
 def test_gossip_over_the_limit_is_refused() -> None:
-    with pytest.raises(codec.MalformedFrame, match="limit"):
-        codec.decode_announcement(b"x" * (64 * 1024 + 1))
+    with pytest.raises(message_codec.MalformedFrame, match="limit"):
+        message_codec.decode_announcement(b"x" * (64 * 1024 + 1))
 
 
 @pytest.mark.parametrize(
     ("decode", "known"),
     [
-        (codec.decode_work, messages.Kill([])),
-        (codec.decode_control, messages.Join(1, messages.PeerRecord("p", (), ()))),
+        (message_codec.decode_work, messages.Kill([])),
+        (message_codec.decode_control, messages.Join(1, messages.PeerRecord("p", (), ()))),
     ],
 )
 def test_a_field_of_a_later_version_cannot_nest_without_end(decode: Any, known: Message) -> None:
-    frame = codec.encode(known)
+    frame = message_codec.encode(known)
     longer = bytes([frame[0] + 1]) + frame[1:] + b"\x91" * 60_000
-    with pytest.raises(codec.MalformedFrame):
+    with pytest.raises(message_codec.MalformedFrame):
         decode(longer)

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.core.derivation import (
+from mycel.core.errors import Unprocessable
+from mycel.core.identifiers import JobId, JobNumber
+from mycel.core.model.derivation import (
     BATCH_TASKS_MAX,
     JOB_TASKS_MAX,
     Derived,
@@ -19,13 +21,11 @@ from mycel.core.derivation import (
     derive,
     positions_where,
 )
-from mycel.core.errors import Unprocessable
-from mycel.core.identifiers import JobId, JobNumber
-from mycel.core.jobs import Group, Job, Specification
-from mycel.core.resources import Requirements
-from mycel.core.stages import find_cycle, runs_of
-from mycel.core.sweeps import Axis, Sweep
-from mycel.core.work import Work
+from mycel.core.model.jobs import Group, Job, Specification
+from mycel.core.model.resources import Requirements
+from mycel.core.model.stages import find_cycle, runs_of
+from mycel.core.model.sweeps import Axis, Sweep
+from mycel.core.model.work import Work
 
 scalars = st.one_of(st.integers(-9, 9), st.text("ab${}", max_size=3), st.booleans(), st.none())
 axes = st.dictionaries(

@@ -6,12 +6,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mycel.core.events import Sighting
-from mycel.core.facets import facets_asked, facets_of
 from mycel.core.identifiers import PeerId
 from mycel.core.matching import Pool, obstacle
-from mycel.core.resources import Capabilities, Gpu, GpuRequirement, Requirements
-from mycel.core.scheduler.known import KnownWorkers
-from mycel.core.work import Shape
+from mycel.core.matching.index_keys import facets_asked, facets_of
+from mycel.core.model.resources import Capabilities, Gpu, GpuRequirement, Requirements
+from mycel.core.model.work import Shape
+from mycel.core.scheduler.workers.known_workers import KnownWorkers
 
 from .machines import capabilities, shapes
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.core.nesting import DEPTH_MAX, nests_too_deeply
+from mycel.core.model.json_depth import DEPTH_MAX, nests_too_deeply
 
 TEXTS = st.text(alphabet='ab"\\[]{}\n', max_size=8)
 VALUES = st.recursive(

@@ -9,7 +9,7 @@ from mycel.core.effects import Effect, Note, Record, SendAhead
 from mycel.core.identifiers import JobNumber, PeerId
 from mycel.core.journal import JobClosed
 from mycel.core.messages import Renew
-from mycel.node.outbox import GROUP_ENTRIES_MAX, Outbox
+from mycel.runtime.outbox import GROUP_ENTRIES_MAX, Outbox
 
 RENEWAL = SendAhead(PeerId("worker"), Renew(0.0, []))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.core.pricing import Tariff, cost, hourly_rate, share_taken
-from mycel.core.resources import Capabilities, Free, Gpu, GpuRequirement, Ledger, Requirements
+from mycel.core.model.prices import Tariff, cost, hourly_rate, share_taken
+from mycel.core.model.resources import Capabilities, Free, Gpu, GpuRequirement, Ledger, Requirements
 
 prices = st.floats(0.0, 1e6)
 tariffs = st.builds(

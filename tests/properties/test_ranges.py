@@ -9,17 +9,17 @@ import msgspec
 import msgspec.inspect as looking
 import pytest
 
-from mycel.blobs import messages as blob_messages
-from mycel.core import journal, messages, quantities
-from mycel.core.jobs import Specification
+from mycel.blobs import blob_messages as blob_messages
+from mycel.core import journal, messages, ranges
 from mycel.core.messages import Outcome
-from mycel.core.quantities import bounded
-from mycel.core.reports import Report, StoredReport
-from mycel.core.stages import Stage
-from mycel.core.work import Finished, Shape
-from mycel.discovery.records import WorkerRecord
-from mycel.drivers import helper_messages
-from mycel.wire import codec
+from mycel.core.model.jobs import Specification
+from mycel.core.model.reports import Report, StoredReport
+from mycel.core.model.stages import Stage
+from mycel.core.model.work import Finished, Shape
+from mycel.core.ranges import bounded
+from mycel.discovery.worker_record import WorkerRecord
+from mycel.drivers.helper import helper_messages
+from mycel.swarm import message_codec
 
 ROOTS: dict[str, Any] = {
     "work stream": messages.WorkMessage,
@@ -41,8 +41,8 @@ ROOTS: dict[str, Any] = {
 
 class Inner(msgspec.Struct):
     number: int
-    numbers: list[quantities.Count]
-    right: quantities.Size
+    numbers: list[ranges.Count]
+    right: ranges.Size
 
 
 class Outer(msgspec.Struct):
@@ -112,7 +112,7 @@ def test_every_message_is_looked_at() -> None:
 
 def _outcome(**fields: Any) -> bytes:
     names = [field.name for field in msgspec.structs.fields(Outcome)]
-    plain = msgspec.msgpack.decode(codec.encode_outcome(Outcome(1, 1, 1, "failed")))  # type: ignore[arg-type]
+    plain = msgspec.msgpack.decode(message_codec.encode_outcome(Outcome(1, 1, 1, "failed")))  # type: ignore[arg-type]
     for name, value in fields.items():
         plain[names.index(name)] = value
     return msgspec.msgpack.encode(["results", 0.0, [plain], []])
@@ -130,23 +130,23 @@ def _outcome(**fields: Any) -> bytes:
         {"peak_memory": (1 << 63) - 1},
         {"value_size": (1 << 63) - 1},
         {"number": (1 << 64) - 1},
-        {"error": "x" * (quantities.ERROR_CHARACTERS_MAX + 1)},
+        {"error": "x" * (ranges.ERROR_CHARACTERS_MAX + 1)},
         {"started_at": float("nan")},
         {"cpu_seconds": float("inf")},
     ],
 )
 def test_an_extreme_outcome_is_no_message(fields: dict[str, Any]) -> None:
-    codec.decode_work(_outcome())
-    with pytest.raises(codec.MalformedFrame):
-        codec.decode_work(_outcome(**fields))
+    message_codec.decode_work(_outcome())
+    with pytest.raises(message_codec.MalformedFrame):
+        message_codec.decode_work(_outcome(**fields))
 
 
 @pytest.mark.parametrize("stream", [-1, 0, 3, 256, 1 << 63])
 def test_there_are_two_output_streams(stream: int) -> None:
     for number in (1, 2):
-        codec.decode_work(msgspec.msgpack.encode(["written", [[1, number, 0, b"x"]]]))
-    with pytest.raises(codec.MalformedFrame):
-        codec.decode_work(msgspec.msgpack.encode(["written", [[1, stream, 0, b"x"]]]))
+        message_codec.decode_work(msgspec.msgpack.encode(["written", [[1, number, 0, b"x"]]]))
+    with pytest.raises(message_codec.MalformedFrame):
+        message_codec.decode_work(msgspec.msgpack.encode(["written", [[1, stream, 0, b"x"]]]))
 
 
 def test_a_text_is_made_to_fit() -> None:

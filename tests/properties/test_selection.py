@@ -8,11 +8,11 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mycel.bench.brute_force import Record, Rules, choices, has_room, is_able, taken_by
-from mycel.bench.matching import Bench
+from mycel.bench.matching.brute_force import Record, Rules, choices, has_room, is_able, taken_by
+from mycel.bench.matching.matching_bench import Bench
 from mycel.core.matching import Pool, SelectionSettings, total_of
-from mycel.core.resources import Capabilities, Free, Gpu, GpuRequirement, Requirements
-from mycel.core.work import Shape
+from mycel.core.model.resources import Capabilities, Free, Gpu, GpuRequirement, Requirements
+from mycel.core.model.work import Shape
 
 GB = 10**9
 gpus = st.sampled_from([Gpu("T4", 16 * GB), Gpu("A100", 40 * GB), Gpu("A100", 80 * GB)])

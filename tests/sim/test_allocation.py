@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mycel.sim import traces
 from mycel.sim.allocation import allocation_rate, draw
-from mycel.sim.model import Capacity, Demand
+from mycel.sim.entities import Capacity, Demand
+from mycel.sim.workloads import traces
 
 HALF, WHOLE, NONE = Demand(gpus=1, gpu_milli=500), Demand(gpus=1), Demand(cores_milli=4000)
 

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from mycel.sim.engine import Engine, Settings
-from mycel.sim.model import NS_PER_MS, Capacity
-from mycel.sim.network import ConstantNetwork
-from mycel.sim.workloads import Synthetic, generate
+from mycel.sim.entities import NS_PER_MS, Capacity
+from mycel.sim.reference_engine import Engine, Settings
+from mycel.sim.sim_network import ConstantNetwork
+from mycel.sim.workloads.synthetic import Synthetic, generate
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "simulation.md"
 

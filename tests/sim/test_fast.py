@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from mycel.sim.engine import Engine, Settings
+from mycel.sim.entities import NS_PER_MS, Capacity
 from mycel.sim.errors import ScenarioError
-from mycel.sim.fast.events import below
-from mycel.sim.fast.run import Cluster, run_fast
+from mycel.sim.fast.event_heap import below
+from mycel.sim.fast.fast_engine import Cluster, run_fast
 from mycel.sim.generator import Generator
-from mycel.sim.model import NS_PER_MS, Capacity
-from mycel.sim.network import ConstantNetwork
 from mycel.sim.policies import policy_named
-from mycel.sim.workloads import Synthetic, generate
+from mycel.sim.reference_engine import Engine, Settings
+from mycel.sim.sim_network import ConstantNetwork
+from mycel.sim.workloads.synthetic import Synthetic, generate
 
 SERVERS, SLOTS = 60, 4
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from mycel.sim.engine import Engine, Settings
-from mycel.sim.faults import Fault, FaultKind
-from mycel.sim.model import NS_PER_MS, NS_PER_S, SLOT, Capacity, Job
-from mycel.sim.network import RoutedNetwork
+from mycel.sim.entities import NS_PER_MS, NS_PER_S, SLOT, Capacity, Job
+from mycel.sim.fault_plan import Fault, FaultKind
 from mycel.sim.policies import policy_named
 from mycel.sim.policies.homes import Homes
-from mycel.sim.workloads import Synthetic, generate
+from mycel.sim.reference_engine import Engine, Settings
+from mycel.sim.sim_network import RoutedNetwork
+from mycel.sim.workloads.synthetic import Synthetic, generate
 from mycel.topology.leaf_spine import LeafSpine, build
 
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from mycel.sim.engine import Engine, Settings
+from mycel.sim.entities import NS_PER_MS, NS_PER_S, SLOT, Capacity, Demand, Job, Task
 from mycel.sim.errors import PolicyFault, ScenarioError
-from mycel.sim.faults import Fault, FaultKind
-from mycel.sim.model import NS_PER_MS, NS_PER_S, SLOT, Capacity, Demand, Job, Task
-from mycel.sim.network import ConstantNetwork
+from mycel.sim.fault_plan import Fault, FaultKind
 from mycel.sim.policies import POLICIES, policy_named
 from mycel.sim.policy import Policy
-from mycel.sim.workloads import Synthetic, generate
+from mycel.sim.reference_engine import Engine, Settings
+from mycel.sim.sim_network import ConstantNetwork
+from mycel.sim.workloads.synthetic import Synthetic, generate
 
 
 def _run(policy: str, *, faults: Sequence[Fault] = (), seed: int = 5, load: float = 0.8) -> Engine:

@@ -14,7 +14,7 @@ import pytest
 from mycel.cli.main import main
 from mycel.config.errors import ConfigurationError
 from mycel.sim.errors import ScenarioError, SimulationError, TraceError
-from mycel.sim.results import summary
+from mycel.sim.run_results import summary
 from mycel.sim.scenario import SCENARIOS, TraceSpec, load_scenario
 from mycel.topology.errors import TopologyError
 

@@ -6,9 +6,9 @@ import numpy
 import pytest
 
 from mycel.sim import theory
-from mycel.sim.fast.run import Cluster, run_fast
+from mycel.sim.fast.fast_engine import Cluster, run_fast
 from mycel.sim.policies import policy_named
-from mycel.sim.workloads import Synthetic, generate
+from mycel.sim.workloads.synthetic import Synthetic, generate
 
 
 @pytest.mark.parametrize(("servers", "load", "runs"), [(1, 0.5, 1), (4, 0.7, 1), (10, 0.8, 2)])

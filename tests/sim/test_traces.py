@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mycel.sim import traces
+from mycel.sim.entities import NS_PER_S, Capacity, Job
 from mycel.sim.errors import TraceError
-from mycel.sim.model import NS_PER_S, Capacity, Job
+from mycel.sim.workloads import traces
 
 SWF = """; Version: 2.2
 ;

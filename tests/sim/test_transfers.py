@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mycel.sim.engine import Engine, Settings
-from mycel.sim.model import NS_PER_S, SLOT, Capacity, Job
-from mycel.sim.network import RoutedNetwork
+from mycel.sim.data_flows import fair_rates
+from mycel.sim.entities import NS_PER_S, SLOT, Capacity, Job
 from mycel.sim.policies import policy_named
-from mycel.sim.transfers import fair_rates
+from mycel.sim.reference_engine import Engine, Settings
+from mycel.sim.sim_network import RoutedNetwork
 from mycel.topology.leaf_spine import LeafSpine, build
 
 

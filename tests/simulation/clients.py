@@ -10,10 +10,10 @@ from mycel.core.effects import Reply
 from mycel.core.errors import Refusal, Unprocessable
 from mycel.core.events import Append, CancelTask, CloseJob, Event, ReadTask, Submit, WaitTask
 from mycel.core.identifiers import JobId, RequestId, ulid
-from mycel.core.jobs import Specification
-from mycel.core.resources import Requirements
+from mycel.core.model.jobs import Specification
+from mycel.core.model.resources import Requirements
+from mycel.core.model.work import Retry, Work
 from mycel.core.views import BatchView, SubmittedView, TaskIsOver
-from mycel.core.work import Retry, Work
 
 from .graphs import GraphClient, draw_graph
 from .history import Seen

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from mycel.core.journal import TaskEnded
-from mycel.core.stages import Policy
+from mycel.core.model.stages import Policy
 
 from .graphs import Graph
 from .history import Execution

@@ -7,15 +7,15 @@ from random import Random
 
 import msgspec
 
-from mycel.core.derivation import StagePlan, derive
 from mycel.core.errors import Conflict
 from mycel.core.events import Append, CloseJob, Event, Submit
 from mycel.core.identifiers import JobId, RequestId
-from mycel.core.jobs import Specification
-from mycel.core.resources import Requirements
-from mycel.core.stages import Policy, Stage
+from mycel.core.model.derivation import StagePlan, derive
+from mycel.core.model.jobs import Specification
+from mycel.core.model.resources import Requirements
+from mycel.core.model.stages import Policy, Stage
+from mycel.core.model.work import Work
 from mycel.core.views import BatchView, JobView, SubmittedView
-from mycel.core.work import Work
 
 AGAIN_SECONDS = 2.0
 

@@ -6,7 +6,6 @@ from collections import Counter
 
 import msgspec
 
-from mycel.core.codec import decode_specification
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId
 from mycel.core.journal import (
     AttemptEnded,
@@ -16,9 +15,10 @@ from mycel.core.journal import (
     TaskEnded,
     WorkerMeasured,
 )
-from mycel.core.retry import FATAL, attempts_allowed, is_poison
-from mycel.core.work import Retry
-from mycel.store.memory import Committed
+from mycel.core.journal_codec import decode_specification
+from mycel.core.model.work import Retry
+from mycel.core.scheduler.tasks.retry_policy import FATAL, attempts_allowed, is_poison
+from mycel.testing.store.memory_journal import Committed
 
 from . import graph_judge
 from .history import Execution, History

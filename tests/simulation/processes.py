@@ -17,11 +17,11 @@ from mycel.core.effects import (
 from mycel.core.events import Event
 from mycel.core.identifiers import AttemptId, PeerId
 from mycel.core.messages import Assign, LeaseOver, Offer
-from mycel.discovery.ways import Ways
-from mycel.roles.gating import GatewayNode
-from mycel.roles.protocols import PROTOCOLS
+from mycel.discovery.methods import Ways
+from mycel.membership.protocols import PROTOCOLS
+from mycel.roles.gateway.gateway_node import GatewayNode
 from mycel.swarm.interface import Liveness
-from mycel.swarm.memory import MemoryNetwork, MemorySwarm
+from mycel.testing.swarm.memory_swarm import MemoryNetwork, MemorySwarm
 
 from .history import History
 from .time import ProcessClock, VirtualClock

@@ -24,15 +24,15 @@ from mycel.core.identifiers import (
 )
 from mycel.core.invariants import check_scheduler
 from mycel.core.journal import Entry, JobOpened, Restored
+from mycel.core.machine_settings import RetrySettings, SchedulerSettings
 from mycel.core.scheduler import Scheduler
-from mycel.core.settings import RetrySettings, SchedulerSettings
-from mycel.discovery.ways import Ways
-from mycel.node.runtime import Done
-from mycel.roles.credentials import Credentials
-from mycel.roles.scheduling import SchedulerNode
+from mycel.discovery.methods import Ways
+from mycel.roles.scheduler.job_credentials import Credentials
+from mycel.roles.scheduler.scheduler_node import SchedulerNode
+from mycel.runtime.runtime import Done
 from mycel.store.checkpoints import MemoryCheckpoints
-from mycel.store.memory import MemoryStore
-from mycel.swarm.memory import MemoryNetwork
+from mycel.testing.store.memory_journal import MemoryStore
+from mycel.testing.swarm.memory_swarm import MemoryNetwork
 from tests.core.keys import keyed
 
 from .history import History

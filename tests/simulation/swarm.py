@@ -6,8 +6,8 @@ from collections.abc import Callable
 from random import Random
 
 from mycel.core.identifiers import LeaseId, PeerId
-from mycel.discovery.ways import Ways
-from mycel.swarm.memory import Faults, MemoryNetwork
+from mycel.discovery.methods import Ways
+from mycel.testing.swarm.memory_swarm import Faults, MemoryNetwork
 
 from .history import History
 from .liar_process import LiarProcess

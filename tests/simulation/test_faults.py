@@ -9,21 +9,21 @@ import pytest
 from mycel.core.authenticators import KeyedHash
 from mycel.core.effects import Effect, Record
 from mycel.core.identifiers import COUNTER_MAX, PeerId
-from mycel.core.jobs import Block
 from mycel.core.messages import Renew
-from mycel.core.scheduler import restoring
-from mycel.core.scheduler.attempts import Attempts
-from mycel.core.scheduler.authentication import Authentication, Verdict
-from mycel.core.scheduler.checking import Checking
-from mycel.core.scheduler.known import KnownWorkers
+from mycel.core.model.jobs import Block
+from mycel.core.model.stages import StageRun
+from mycel.core.scheduler import restart
+from mycel.core.scheduler.records import Attempt
 from mycel.core.scheduler.state import State
-from mycel.core.scheduler.tables import Attempt
-from mycel.core.stages import StageRun
-from mycel.core.worker.authority import Authority
-from mycel.core.worker.grants import Grants
-from mycel.discovery.ways import Ways
-from mycel.node.outbox import Outbox
-from mycel.store.memory import MemoryStore
+from mycel.core.scheduler.tasks.attempt_proofs import Authentication, Verdict
+from mycel.core.scheduler.tasks.attempts import Attempts
+from mycel.core.scheduler.workers.known_workers import KnownWorkers
+from mycel.core.scheduler.workers.worker_probes import Checking
+from mycel.core.worker.authorization import Authority
+from mycel.core.worker.granted_leases import Grants
+from mycel.discovery.methods import Ways
+from mycel.runtime.outbox import Outbox
+from mycel.testing.store.memory_journal import MemoryStore
 
 from .coverage import LEFT_OUT, recorded
 from .judge import judge
@@ -120,7 +120,7 @@ def boot_number_not_raised(patch: pytest.MonkeyPatch) -> None:
 
 
 def job_numbers_used_again_by_the_next_boot(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(restoring, "first_of_boot", lambda boot: 0)
+    patch.setattr(restart, "first_of_boot", lambda boot: 0)
 
 
 def task_sent_again_under_the_same_number(patch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def stage_started_although_its_needs_failed(patch: pytest.MonkeyPatch) -> None:
 
 
 def results_of_stages_forgotten_in_a_restart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(restoring, "_restore_result", lambda job, handed: None)
+    patch.setattr(restart, "_restore_result", lambda job, handed: None)
 
 
 def revoked_tokens_honoured(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from mycel.core.events import Reopen, Shut, UsageChanged
-from mycel.core.resources import Usage
+from mycel.core.model.resources import Usage
 
 from .processes import Process
 from .scheduler_process import SchedulerProcess

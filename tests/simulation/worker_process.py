@@ -18,19 +18,19 @@ from mycel.core.identifiers import (
     parse_task_id,
 )
 from mycel.core.invariants import check_worker
+from mycel.core.machine_settings import WorkerSettings
 from mycel.core.messages import Text
-from mycel.core.resources import Capabilities, ServedModel
+from mycel.core.model.resources import Capabilities, ServedModel
+from mycel.core.model.work import Run, reserved
 from mycel.core.rights import Rights
-from mycel.core.settings import WorkerSettings
-from mycel.core.work import Run, reserved
 from mycel.core.worker import WorkerMachine
-from mycel.discovery.publishing import Publishing
-from mycel.discovery.ways import Ways
+from mycel.discovery.methods import Ways
+from mycel.discovery.publisher import Publishing
 from mycel.drivers.interface import Finished
-from mycel.drivers.memory import MemoryDriver
-from mycel.roles.working import WorkerNode
+from mycel.roles.worker.worker_node import WorkerNode
 from mycel.store.spool import MemorySpool
-from mycel.swarm.memory import MemoryNetwork
+from mycel.testing.drivers.memory_driver import MemoryDriver
+from mycel.testing.swarm.memory_swarm import MemoryNetwork
 
 from .history import Execution, History
 from .processes import BOTH_WAYS, SWARM, Checked, Process, digest, ignore

@@ -7,7 +7,7 @@ wrong is judged by `judge`, from the journal and from what the outside saw.
 
 from __future__ import annotations
 
-from mycel.discovery.ways import Ways
+from mycel.discovery.methods import Ways
 
 from .clients import Clients
 from .history import History

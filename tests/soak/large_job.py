@@ -25,7 +25,7 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 if str(REPOSITORY) not in sys.path:  # run by its path
     sys.path.insert(0, str(REPOSITORY))
 
-from mycel.bench.memory import pss_mb  # noqa: E402
+from mycel.bench.process_memory import pss_mb  # noqa: E402
 from mycel.client import Client, ClientError  # noqa: E402
 from mycel.core.identifiers import ulid  # noqa: E402
 from tests.end_to_end.swarm import Swarm, eventually  # noqa: E402

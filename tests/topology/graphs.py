@@ -6,7 +6,7 @@ from random import Random
 
 import networkx
 
-from mycel.topology.graph import Kind, Link, Node, Topology
+from mycel.topology.network_graph import Kind, Link, Node, Topology
 
 
 def random_topology(seed: int, switches: int = 12, servers: int = 20) -> Topology:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mycel.topology.errors import BadTopology, Disconnected
-from mycel.topology.graph import Kind, Link, Node, Topology
 from mycel.topology.leaf_spine import LeafSpine, build
+from mycel.topology.network_graph import Kind, Link, Node, Topology
 
 
 def _server(name: str) -> Node:

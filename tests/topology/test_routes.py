@@ -9,8 +9,8 @@ import numpy
 import pytest
 
 from mycel.topology.errors import Unreachable
-from mycel.topology.graph import Topology
 from mycel.topology.leaf_spine import LeafSpine, build
+from mycel.topology.network_graph import Topology
 from mycel.topology.routes import Routes
 
 from .graphs import as_networkx, random_topology

@@ -3,8 +3,8 @@
 It holds the swarm's name, where its gateways are, the owner's public key and a token that is
 not bound to anybody yet. The token names the gateways' keys and how many may join: a new machine
 shows it to one of these gateways, which counts, and gives it the token of a member
-(`roles/admission.py`). Everybody else refuses it. The version stands in front, and a checksum is
-in it, so that a mistyped invite is told apart from an old one.
+(`membership/admission.py`). Everybody else refuses it. The version stands in front, and a checksum
+is in it, so that a mistyped invite is told apart from an old one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from blake3 import blake3
 
 from mycel.core.rights import Rights
 from mycel.swarm.errors import InvalidToken
-from mycel.swarm.multiaddrs import EVERYWHERE, ON_THIS_MACHINE, objection
+from mycel.swarm.multiaddress import EVERYWHERE, ON_THIS_MACHINE, objection
 
 from . import tokens
 from .errors import AccessError, InviteMistyped, InviteUnusable
 from .home import Home, RoleFolder, write_state
-from .keys import load_or_create_key, store_public_key
+from .key_files import load_or_create_key, store_public_key
 
 VERSION: Final = 2
 """2: gateways exchange it for a member's token; in version 1 its holder made that alone."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from mycel.core.rights import Rights
-from mycel.swarm.roles import roles_of
+from mycel.swarm.role_bits import roles_of
 
 from .errors import NativeMissing, SecretCorrupt, SecretMissing, TokenMistyped
 from .secret_files import create_secret_file, read_secret_file, replace_secret_file

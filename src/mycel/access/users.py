@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from mycel.core.work import DEFAULT_USER
+from mycel.core.model.work import DEFAULT_USER
 
 from .errors import AccessError
-from .founding import Founder
+from .founder import Founder
 from .home import Home, read_state, write_state
 from .tokens import Statement, inspect, issue
 

@@ -7,17 +7,28 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .access import Authenticator, Caller, authorise
+from mycel.api.http.caller_limits import Crowd, Limits
+from mycel.api.http.exchange import (
+    BODY,
+    CALLER,
+    Body,
+    Gone,
+    Receive,
+    Scope,
+    Send,
+    answer_problem,
+    header,
+)
+from mycel.api.http.http_protocol import CONNECTION, GuardedProtocol
+from mycel.api.http.problems import Problem, from_exception, not_found
+from mycel.api.routes.blob_routes import BlobRoutes
+from mycel.api.routes.openai_routes import OpenAiRoutes
+
+from .authentication import Authenticator, Caller, authorise
 from .backend import Backend
-from .blobs import BlobRoutes
-from .catalogue import methods_of
-from .exchange import BODY, CALLER, Body, Gone, Receive, Scope, Send, answer_problem, header
 from .express import Express
-from .hot import Handler, HotRoutes
-from .limits import Crowd, Limits
-from .openai import OpenAiRoutes
-from .problems import Problem, from_exception, not_found
-from .protocol import CONNECTION, GuardedProtocol
+from .hot_routes import Handler, HotRoutes
+from .router import methods_of
 
 if TYPE_CHECKING:
     from litestar import Litestar
@@ -113,7 +124,7 @@ class Application:
 
 
 def _load(backend: Backend) -> Litestar:
-    from .cold import create
+    from .rare_routes import create
 
     return create(backend)
 

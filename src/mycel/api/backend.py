@@ -12,16 +12,15 @@ from mycel.core.identifiers import JobId, RequestId
 from mycel.core.rights import Rights
 from mycel.store.interface import Reader
 from mycel.store.live_logs import Stretch
-from mycel.telemetry.figures import SchedulerFigures
+from mycel.telemetry.counters import SchedulerFigures
 
-from .audience import Listener
-from .output import OutputListener
+from .event_listeners import Listener
+from .output_followers import OutputListener
 
 if TYPE_CHECKING:
-    from mycel.blobs.keeping import Keeping
-
-    from .model_names import ModelNames
-    from .network import Network
+    from mycel.api.routes.network_routes import Network
+    from mycel.api.submission.model_owners import ModelNames
+    from mycel.blobs.scheduler_blobs import Keeping
 
 Value = TypeVar("Value")
 

@@ -19,18 +19,18 @@ from typing import Any, Final
 import msgspec
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from mycel.api.answers.answers import encode
+from mycel.api.http.caller_limits import Shares
+from mycel.api.http.exchange import Query, Scope, check_media_type, header
+from mycel.api.http.http_protocol import GuardedProtocol
+from mycel.api.http.problems import Problem
+from mycel.api.submission.named_files import have_files
 from mycel.core.events import Submit
 from mycel.core.identifiers import RequestId
 
-from .access import Caller
-from .answers import encode
+from .authentication import Caller
 from .backend import Backend, Stopping
-from .exchange import Query, Scope, check_media_type, header
-from .files import have_files
-from .hot import PREFIX, TASKS_PATH, Handler, answer_waited, ended_at_once, submit_of
-from .limits import Shares
-from .problems import Problem
-from .protocol import GuardedProtocol
+from .hot_routes import PREFIX, TASKS_PATH, Handler, answer_waited, ended_at_once, submit_of
 
 BODY_BYTES_MAX: Final = 64 << 10
 """Longer ones are rare, and better read in pieces."""

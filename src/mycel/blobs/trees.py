@@ -16,12 +16,12 @@ from typing import Final
 
 import msgspec
 
-from mycel.core.files import is_below
+from mycel.core.model.task_files import is_below
 
 from . import digests
+from .blob_store import BlobStore, copy_out
 from .digests import Digest
 from .errors import BadTree
-from .store import BlobStore, copy_out
 
 FILES_MAX: Final = 100_000
 TREE_BYTES_MAX: Final = 64 << 20

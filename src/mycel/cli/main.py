@@ -33,44 +33,58 @@ class Command(NamedTuple):
 
 SECTIONS: Final[dict[str, dict[str, Command]]] = {
     "A swarm on this machine": {
-        "up": Command("start a gateway, a scheduler and workers", "mycel.cli.up"),
-        "down": Command("stop them all", "mycel.cli.down"),
-        "demo": Command("see a sweep survive the loss of a worker", "mycel.cli.others", "demo"),
+        "up": Command("start a gateway, a scheduler and workers", "mycel.cli.commands.up"),
+        "down": Command("stop them all", "mycel.cli.commands.down"),
+        "demo": Command(
+            "see a sweep survive the loss of a worker", "mycel.cli.commands.bench_and_demo", "demo"
+        ),
     },
     "Work": {
-        "run": Command("run a command on a worker and wait for it", "mycel.cli.run"),
-        "submit": Command("submit a job from a file", "mycel.cli.submit"),
-        "jobs": Command("list jobs", "mycel.cli.lists", "jobs"),
-        "tasks": Command("list tasks", "mycel.cli.lists", "tasks"),
-        "logs": Command("print what a task wrote", "mycel.cli.task", "logs"),
-        "get": Command("bring home the files that a task has left", "mycel.cli.get"),
-        "events": Command("print what happens", "mycel.cli.events"),
-        "explain": Command("say why a task is where it is", "mycel.cli.task", "explain"),
-        "cancel": Command("cancel a task or a job", "mycel.cli.task", "cancel"),
+        "run": Command("run a command on a worker and wait for it", "mycel.cli.commands.run"),
+        "submit": Command("submit a job from a file", "mycel.cli.commands.submit"),
+        "jobs": Command("list jobs", "mycel.cli.commands.lists", "jobs"),
+        "tasks": Command("list tasks", "mycel.cli.commands.lists", "tasks"),
+        "logs": Command("print what a task wrote", "mycel.cli.commands.task", "logs"),
+        "get": Command("bring home the files that a task has left", "mycel.cli.commands.get"),
+        "events": Command("print what happens", "mycel.cli.commands.events"),
+        "explain": Command("say why a task is where it is", "mycel.cli.commands.task", "explain"),
+        "cancel": Command("cancel a task or a job", "mycel.cli.commands.task", "cancel"),
     },
     "The swarm": {
-        "invite": Command("print what a new machine joins with", "mycel.cli.inviting", "invite"),
-        "token": Command("create, inspect, narrow or revoke a token", "mycel.cli.access", "token"),
-        "user": Command("add, list or disable users", "mycel.cli.access", "user"),
-        "drain": Command("let a worker take no new work", "mycel.cli.draining", "drain"),
-        "resume": Command("let it take work again", "mycel.cli.draining", "resume"),
-        "workers": Command("list workers", "mycel.cli.lists", "workers"),
-        "models": Command("list the models that are served", "mycel.cli.lists", "models"),
-        "model": Command("serve NAME where it fits; list, stop NAME", "mycel.cli.model"),
-        "peers": Command("list the peers of the scheduler's node", "mycel.cli.network", "peers"),
-        "swarm": Command("status; ping PEER", "mycel.cli.network", "swarm"),
-        "cluster": Command("match jobs with clusters' graphs; extract graphs", "mycel.cli.cluster"),
-        "config": Command("check or show a configuration", "mycel.cli.configuration", "config"),
-        "reload": Command("take over a changed mycel.toml", "mycel.cli.configuration", "reload"),
-        "store": Command("check, export or import a journal", "mycel.cli.store"),
-        "sim": Command("simulate a cluster: run, compare, topology, list", "mycel.cli.sim"),
-        "bench": Command("measure this machine's swarm", "mycel.cli.others", "bench"),
+        "invite": Command(
+            "print what a new machine joins with", "mycel.cli.commands.invite", "invite"
+        ),
+        "token": Command(
+            "create, inspect, narrow or revoke a token", "mycel.cli.commands.token", "token"
+        ),
+        "user": Command("add, list or disable users", "mycel.cli.commands.token", "user"),
+        "drain": Command("let a worker take no new work", "mycel.cli.commands.drain", "drain"),
+        "resume": Command("let it take work again", "mycel.cli.commands.drain", "resume"),
+        "workers": Command("list workers", "mycel.cli.commands.lists", "workers"),
+        "models": Command("list the models that are served", "mycel.cli.commands.lists", "models"),
+        "model": Command("serve NAME where it fits; list, stop NAME", "mycel.cli.commands.model"),
+        "peers": Command(
+            "list the peers of the scheduler's node", "mycel.cli.commands.network", "peers"
+        ),
+        "swarm": Command("status; ping PEER", "mycel.cli.commands.network", "swarm"),
+        "cluster": Command(
+            "match jobs with clusters' graphs; extract graphs", "mycel.cli.commands.cluster"
+        ),
+        "config": Command("check or show a configuration", "mycel.cli.commands.config", "config"),
+        "reload": Command("take over a changed mycel.toml", "mycel.cli.commands.config", "reload"),
+        "store": Command("check, export or import a journal", "mycel.cli.commands.store"),
+        "sim": Command(
+            "simulate a cluster: run, compare, topology, list", "mycel.cli.commands.sim"
+        ),
+        "bench": Command(
+            "measure this machine's swarm", "mycel.cli.commands.bench_and_demo", "bench"
+        ),
     },
     "One node": {
-        "node": Command("be a scheduler and a worker", "mycel.cli.roles", "node"),
-        "gateway": Command("be a gateway", "mycel.cli.roles", "gateway"),
-        "scheduler": Command("be a scheduler", "mycel.cli.roles", "scheduler"),
-        "worker": Command("be a worker", "mycel.cli.roles", "worker"),
+        "node": Command("be a scheduler and a worker", "mycel.cli.commands.roles", "node"),
+        "gateway": Command("be a gateway", "mycel.cli.commands.roles", "gateway"),
+        "scheduler": Command("be a scheduler", "mycel.cli.commands.roles", "scheduler"),
+        "worker": Command("be a worker", "mycel.cli.commands.roles", "worker"),
     },
 }
 COMMANDS: Final = {name: one for section in SECTIONS.values() for name, one in section.items()}

@@ -15,7 +15,7 @@ from .errors import (
     Unauthorized,
     WaitTimedOut,
 )
-from .shapes import Explanation, Job, Logs, Result, Task, Worker
+from .responses import Explanation, Job, Logs, Result, Task, Worker
 
 __all__ = [
     "ApiError",

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from mycel.core.derivation import BATCH_TASKS_MAX, input_arguments, mentions_input
+from mycel.core.model.derivation import BATCH_TASKS_MAX, input_arguments, mentions_input
 
-from .sending import encode
+from .json_body import encode
 
 BATCH_BYTES_MAX: Final = 4_000_000
 """Below `max_request_size`, also when that was lowered to half of its default."""

@@ -18,10 +18,9 @@ from mycel.core.identifiers import ulid
 from .batches import outline, split
 from .connection import Address, Connection
 from .errors import Busy, ClientError, ConnectionLost, NotRunning, TaskCancelled, TaskFailed
-from .events import Event, read_events
-from .sending import encode
-from .session import ANSWER_SECONDS, WAIT_SECONDS, Session
-from .shapes import (
+from .event_stream import Event, read_events
+from .json_body import encode
+from .responses import (
     Explanation,
     Job,
     JobPage,
@@ -35,10 +34,11 @@ from .shapes import (
     Worker,
     WorkerPage,
 )
+from .session import ANSWER_SECONDS, WAIT_SECONDS, Session
 
 if TYPE_CHECKING:
-    from .files import Source
-    from .transfers import Moved
+    from .blob_transfers import Moved
+    from .job_inputs import Source
 
 PATIENCE_SECONDS: Final = 600.0
 """So long a batch is offered again while the scheduler's queue is full."""
@@ -175,7 +175,7 @@ class Client:
 
     def file(self, path: str | Path, place: str | None = None) -> dict[str, Any]:
         """Uploads a file or folder, as an argument of tasks: they get its path instead."""
-        from .files import LocalFiles
+        from .job_inputs import LocalFiles
 
         local = LocalFiles(Path.cwd())
         argument = local.file(path, place)
@@ -184,13 +184,13 @@ class Client:
 
     def upload(self, sources: Mapping[str, Source], tell: Moved | None = None) -> int:
         """Blobs by their digests; only what the scheduler lacks is sent: so many bytes."""
-        from .transfers import Transfers
+        from .blob_transfers import Transfers
 
         return Transfers(self).upload(sources, tell)
 
     def outputs(self, task_id: str, directory: Path, tell: Moved | None = None) -> list[Path]:
         """Waits for a task, and lays what it has left below a folder."""
-        from .transfers import Transfers
+        from .blob_transfers import Transfers
 
         return Transfers(self).outputs(self.wait(task_id), directory, tell)
 
@@ -204,7 +204,7 @@ class Client:
         return self._session.connection()
 
     def _bring_inputs(self, task: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-        from .files import LocalFiles
+        from .job_inputs import LocalFiles
 
         local = LocalFiles(folder)
         brought = local.brought(task)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from .errors import JobFileError
-from .files import LocalFiles
-from .sending import not_finite
+from .job_inputs import LocalFiles
+from .json_body import not_finite
 
 _UNKNOWN_KEY: Final = re.compile(r"unknown field `([^`]+)`")
 FILE_BYTES_MAX: Final = 256 << 20
@@ -97,7 +97,7 @@ class JobFile:
 
     def _lines(self) -> Mapping[Keys, int]:
         if self._format == "toml":
-            from mycel.config.lines import lines_of_keys
+            from mycel.config.toml_lines import lines_of_keys
 
             return lines_of_keys(self._text)
         from .yaml_files import parse_yaml  # JSON is YAML, and this one says where things are

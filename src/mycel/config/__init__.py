@@ -1,7 +1,7 @@
 """The configuration of a node: `load` reads it, `Configuration` holds it."""
 
 from .errors import ConfigurationError
-from .loading import load
+from .loader import load
 from .settings import Configuration
 
 __all__ = ["Configuration", "ConfigurationError", "load"]

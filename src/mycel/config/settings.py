@@ -10,9 +10,17 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from mycel.core.model_names import objection
+from mycel.core.model.model_names import objection
 
-from .values import AlgorithmName, BindAddress, BuildAddress, ByteSize, DriverName, Hours, Multiaddr
+from .value_types import (
+    AlgorithmName,
+    BindAddress,
+    BuildAddress,
+    ByteSize,
+    DriverName,
+    Hours,
+    Multiaddr,
+)
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from mycel.core.model.work import Run, Shape
+
 from .identifiers import AttemptId, JobId, JobNumber, LaneId, PeerId, RequestId
 from .journal import Entry
 from .messages import (
@@ -21,7 +23,6 @@ from .messages import (
     Renew,
     WorkMessage,
 )
-from .work import Run, Shape
 
 
 class Effect(msgspec.Struct, frozen=True):

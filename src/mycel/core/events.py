@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import msgspec
 
+from mycel.core.model.derivation import Derived
+from mycel.core.model.jobs import Specification
+from mycel.core.model.resources import Capabilities, ServedModel, Usage
+from mycel.core.model.work import Finished
+
 from .authenticators import Secret
-from .derivation import Derived
 from .identifiers import AttemptId, JobId, LaneId, PeerId, RequestId
-from .jobs import Specification
 from .journal import Restored
+from .machine_settings import SchedulerSettings
 from .messages import CheckpointPart, ControlMessage, Outcome, Text, WorkMessage
-from .resources import Capabilities, ServedModel, Usage
-from .settings import SchedulerSettings
-from .work import Finished
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from . import bitmaps
+from mycel.core.model.jobs import Job
+from mycel.core.scheduler.state import State
+
 from .identifiers import PeerId
-from .jobs import Job
+from .model import bitmaps
 from .scheduler import Scheduler
-from .scheduler.state import State
 from .states import AttemptState, LeaseState, StageState, TaskState, WorkerState
 from .worker import WorkerMachine
 

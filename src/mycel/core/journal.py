@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import msgspec
 
 from .identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId
-from .quantities import (
+from .ranges import (
     MANY,
     REASON_CHARACTERS_MAX,
     Addresses,

@@ -11,8 +11,9 @@ from typing import Final
 
 import msgspec
 
+from mycel.core.model.work import Shape
+
 from .identifiers import PeerId
-from .work import Shape
 
 SUBMIT: Final = "submit"
 READ: Final = "read"

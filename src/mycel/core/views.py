@@ -6,10 +6,11 @@ from typing import Final
 
 import msgspec
 
+from mycel.core.model.jobs import Specification
+from mycel.core.model.resources import Amounts, Capabilities, Free, Requirements, Usage
+
 from .identifiers import JobId, PeerId
-from .jobs import Specification
 from .journal import AttemptEnded, TaskEnded
-from .resources import Amounts, Capabilities, Free, Requirements, Usage
 
 
 class TaskView(msgspec.Struct, frozen=True):

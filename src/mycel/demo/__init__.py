@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-DEMOS = {"sweep": "show", "embed": "embed", "llm": "llm"}
+DEMOS = {"sweep": "failover", "embed": "embed", "llm": "llm"}
 """By name, the module that shows it; the first is meant if none is named."""
 
 

@@ -19,15 +19,15 @@ from typing import Any, Final
 
 import msgspec
 
-from mycel.cli import local_swarm
 from mycel.cli.errors import CommandError
-from mycel.cli.local_swarm import Running
-from mycel.cli.output import print_json, size
+from mycel.cli.tables import print_json, size
 from mycel.client import Client, Job
-from mycel.client.files import LocalFiles
+from mycel.client.job_inputs import LocalFiles
+from mycel.local import local_swarm
+from mycel.local.local_swarm import Running
 
-from . import packages
-from .homes import temporary_home
+from . import demo_packages
+from .demo_home import temporary_home
 from .progress import Progress, progress
 
 WORKERS: Final = 3
@@ -69,7 +69,7 @@ def main(given: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print a summary as JSON")
     options = parser.parse_args(given)
     shown = progress(sys.stderr if options.json else sys.stdout)
-    library = packages.installed("embedding", ("embedding.txt",), "110 MB", shown.say)
+    library = demo_packages.installed("embedding", ("embedding.txt",), "110 MB", shown.say)
     with temporary_home() as home:
         texts = _texts(options.folder, home / "texts")
         (home / "mycel.toml").write_text(f"[worker]\nshared_paths = [{str(library)!r}]\n")

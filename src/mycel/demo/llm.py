@@ -16,15 +16,15 @@ from typing import Any, Final
 
 import msgspec
 
-from mycel.cli import local_swarm
 from mycel.cli.errors import CommandError
-from mycel.cli.local_swarm import Running
-from mycel.cli.output import print_json
+from mycel.cli.tables import print_json
 from mycel.client import Client
-from mycel.devices.machine import cpu_cores
+from mycel.devices.host import cpu_cores
+from mycel.local import local_swarm
+from mycel.local.local_swarm import Running
 
-from .homes import temporary_home
-from .packages import installed
+from .demo_home import temporary_home
+from .demo_packages import installed
 from .progress import Progress, progress
 
 MODEL: Final = "smollm2"

@@ -143,7 +143,7 @@ def _profile() -> str:
 
 def _shared_memory() -> int:
     """Metal may use about three quarters of the memory that it shares with the cores."""
-    from .machine import memory_bytes
+    from .host import memory_bytes
 
     return memory_bytes() * 3 // 4
 

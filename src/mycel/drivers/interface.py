@@ -30,7 +30,7 @@ from typing import Final, Protocol
 
 from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.messages import Text
-from mycel.core.work import Finished, FinishedState, Run
+from mycel.core.model.work import Finished, FinishedState, Run
 
 LONG_SECONDS: Final = 0.05
 GRACE_SECONDS: Final = 5.0

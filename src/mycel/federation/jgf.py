@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from mycel.core.federation.errors import GraphError
-from mycel.core.federation.graph import (
+from mycel.core.federation.graph.cluster_graph import (
     CONTAINMENT,
     SIZE_MAX,
     VERTICES_MAX,
@@ -28,7 +28,7 @@ from mycel.core.federation.graph import (
     Vertex,
     build_graph,
 )
-from mycel.core.federation.kinds import Attachment, KindTable
+from mycel.core.federation.graph.vertex_kinds import Attachment, KindTable
 
 BYTES_MAX: Final = 1 << 30
 NAME_MAX: Final = 1_000

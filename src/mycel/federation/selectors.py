@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
+from mycel.core.federation.cluster_selection import SIMPLE, Selector
 from mycel.core.federation.errors import FederationError
-from mycel.core.federation.selection import SIMPLE, Selector
-from mycel.core.federation.steps import selector
+from mycel.core.federation.selection_steps import selector
 from mycel.plugins import installed
 
 GROUP: Final = "mycel.cluster_selectors"

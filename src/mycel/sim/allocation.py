@@ -14,8 +14,9 @@ from typing import Final
 import numpy
 from numpy.typing import NDArray
 
-from .fast.events import compiled
-from .model import Capacity, Demand
+from mycel.sim.fast.event_heap import compiled
+
+from .entities import Capacity, Demand
 
 Integers = NDArray[numpy.int64]
 RULES: Final = {"random-fit": 0, "best-fit": 1, "fgd": 2}

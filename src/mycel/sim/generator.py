@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mycel.topology.hashes import GAMMA, MASK, mix
+from mycel.topology.splitmix import GAMMA, MASK, mix
 
 
 class Generator:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from .model import Demand, Resources, Server
+from .entities import Demand, Resources, Server
 
 Hold = tuple[int, Demand, tuple[int, ...]]
 """A booked place: the server, what is booked there, and on which GPUs."""

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
-from .model import Job, Server, Task
+from .entities import Job, Server, Task
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .reference_engine import Engine
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

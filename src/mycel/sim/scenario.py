@@ -9,20 +9,20 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
-from mycel.config.complaints import complaint
-from mycel.config.loading import Where, read_toml
-from mycel.topology.graph import Topology
+from mycel.config.loader import Where, read_toml
+from mycel.config.validation_errors import complaint
+from mycel.sim.workloads.synthetic import Synthetic, as_jobs, generate
+from mycel.topology.network_graph import Topology
 from mycel.topology.spec import TopologySpec, make
 
-from . import traces
-from .engine import Engine, Settings
+from .entities import NS_PER_MS, NS_PER_S, Capacity, Job
 from .errors import ScenarioError
-from .faults import Fault, FaultKind
-from .model import NS_PER_MS, NS_PER_S, Capacity, Job
-from .network import ConstantNetwork, Network, RoutedNetwork
+from .fault_plan import Fault, FaultKind
 from .policies import policy_named
-from .results import Outcome, from_engine, from_fast
-from .workloads import Synthetic, as_jobs, generate
+from .reference_engine import Engine, Settings
+from .run_results import Outcome, from_engine, from_fast
+from .sim_network import ConstantNetwork, Network, RoutedNetwork
+from .workloads import traces
 
 SCENARIOS: Final = Path(__file__).parent / "scenarios"
 Progress = Callable[[int, int], None]
@@ -204,7 +204,7 @@ class _Runner:
 
     def _obstacle(self) -> str:
         """Why the fast engine cannot run it, or nothing."""
-        from .fast.run import FAST_POLICIES
+        from mycel.sim.fast.fast_engine import FAST_POLICIES
 
         workload = self.loaded.workload
         if self.policy not in FAST_POLICIES:
@@ -234,7 +234,7 @@ class _Runner:
         return [one] * count
 
     def _data(self, name: str) -> Path:
-        from .data import find
+        from mycel.sim.workloads.trace_files import find
 
         return find(name, self.loaded.path.parent)
 
@@ -249,7 +249,7 @@ class _Runner:
         return self.scenario.cluster.schedulers
 
     def _fast(self) -> Outcome:
-        from .fast.run import Cluster, run_fast
+        from mycel.sim.fast.fast_engine import Cluster, run_fast
 
         assert isinstance(self.loaded.workload, Synthetic), "an obstacle otherwise"
         cluster = Cluster(

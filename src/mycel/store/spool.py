@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from .database import Format, open_database
+from mycel.store.sqlite.database import Format, open_database
+
 from .errors import JournalBroken, concerns_entry_alone, translated
 
 SPOOL_BYTES_MAX: Final = 256 << 20

@@ -19,7 +19,7 @@ import msgspec
 from mycel._native import Node
 from mycel.access.tokens import rights_of
 from mycel.core.identifiers import PeerId
-from mycel.swarm import limits
+from mycel.swarm import swarm_limits
 from mycel.swarm.errors import AddressInUse, InvalidSetting, ListenFailed, NodeStopped
 from mycel.swarm.interface import (
     Admission,
@@ -31,9 +31,9 @@ from mycel.swarm.interface import (
     SwarmFigures,
     SwarmListener,
 )
-from mycel.swarm.knocking import Knocker
-from mycel.swarm.roles import roles_of
-from mycel.swarm.twins import is_quic
+from mycel.swarm.quic_alternative import is_quic
+from mycel.swarm.quic_probe import Knocker
+from mycel.swarm.role_bits import roles_of
 
 
 class _Kind(IntEnum):
@@ -300,11 +300,11 @@ class Libp2pSwarm:
         self._native.subscribe(topic)
 
     def publish(self, topic: str, data: bytes) -> None:
-        limits.check_gossip(data)
+        swarm_limits.check_gossip(data)
         self._native.publish(topic, data)
 
     def provide(self, key: bytes) -> None:
-        limits.check_provided(key, self._provided)
+        swarm_limits.check_provided(key, self._provided)
         self._native.provide(key)
         self._provided.add(key)
 
@@ -313,11 +313,11 @@ class Libp2pSwarm:
         self._provided.discard(key)
 
     def find_providers(self, query: int, key: bytes) -> None:
-        limits.check_key(key)
+        swarm_limits.check_key(key)
         self._native.find_providers(query, key)
 
     def put_record(self, payload: bytes, sequence: int, expires_at: float) -> None:
-        limits.check_record(payload, sequence)
+        swarm_limits.check_record(payload, sequence)
         self._native.put_record(payload, sequence, expires_at)
 
     def withdraw_record(self) -> None:

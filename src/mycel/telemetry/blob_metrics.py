@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from mycel.blobs.serving import BlobNode
+    from mycel.blobs.blob_server import BlobNode
 
 
 def blob_metrics(node: BlobNode) -> Callable[[], Iterator[Metric]]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from .exposition import Exposition, common_metrics
-from .figures import (
+from .counters import (
     LATENCY_BUCKETS_SECONDS,
     SELECTION_BUCKETS_SECONDS,
     Histogram,
     Recent,
     SchedulerFigures,
 )
+from .exposition import Exposition, common_metrics
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

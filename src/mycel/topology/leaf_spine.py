@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .errors import BadTopology
-from .graph import Kind, Link, Node, Topology
+from .network_graph import Kind, Link, Node, Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

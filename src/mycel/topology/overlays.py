@@ -17,7 +17,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra, minimum_spanning_tree
 
 from .errors import BadTopology
-from .graph import Topology
+from .network_graph import Topology
 from .routes import fabric_matrix
 
 Overlay = tuple[tuple[int, ...], ...]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Final
 
-from .graph import Kind, Topology
+from .network_graph import Kind, Topology
 
 WIDTH: Final = 1200
 ROWS: Final = {Kind.SPINE: 60, Kind.SWITCH: 150, Kind.LEAF: 240, Kind.SERVER: 380}

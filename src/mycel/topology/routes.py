@@ -17,8 +17,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from .errors import Unreachable
-from .graph import Topology
-from .hashes import mix_pair
+from .network_graph import Topology
+from .splitmix import mix_pair
 
 Hop = tuple[int, int]
 """A link, and the node at its far end."""

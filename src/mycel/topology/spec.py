@@ -21,12 +21,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from mycel.config.complaints import complaint
-from mycel.config.loading import read_toml
+from mycel.config.loader import read_toml
+from mycel.config.validation_errors import complaint
 
 from .errors import BadTopology
-from .graph import Kind, Link, Node, Topology
 from .leaf_spine import LeafSpine, build
+from .network_graph import Kind, Link, Node, Topology
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mycel.drivers.conformance_stage import Stage, staged
+from mycel.testing.drivers.conformance_stage import Stage, staged
 
 from .subjects import SUBJECTS, write_module
 

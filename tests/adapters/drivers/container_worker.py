@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from mycel.drivers.helper import start_helper
+from mycel.drivers.helper.spawn_helper import start_helper
 
 if __name__ == "__main__":
     end = start_helper()
@@ -14,12 +14,12 @@ if __name__ == "__main__":
 import msgspec
 
 from mycel.core.identifiers import AttemptId, LaneId
-from mycel.core.work import Run, Work
-from mycel.drivers import DriverContext, create_driver
-from mycel.drivers.conformance_stage import Recorder, Stage, Subject
-from mycel.drivers.container import ContainerSettings
-from mycel.drivers.container_engine import Engine
-from mycel.drivers.helper_client import Helper
+from mycel.core.model.work import Run, Work
+from mycel.drivers.container.container_driver import ContainerSettings
+from mycel.drivers.container.container_engine import Engine
+from mycel.drivers.helper.helper_client import Helper
+from mycel.drivers.registry import DriverContext, create_driver
+from mycel.testing.drivers.conformance_stage import Recorder, Stage, Subject
 
 IMAGE = "localhost/mycel-test:latest"
 

@@ -13,13 +13,13 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from mycel.core.work import Work
-from mycel.drivers import DriverContext
-from mycel.drivers.conformance import Subject
-from mycel.drivers.http_stream import Endpoint
+from mycel.core.model.work import Work
 from mycel.drivers.interface import Driver
-from mycel.drivers.model import ModelDriver, ModelSource
-from mycel.drivers.service import ServiceDriver
+from mycel.drivers.model.http_stream import Endpoint
+from mycel.drivers.model.model_driver import ModelDriver, ModelSource
+from mycel.drivers.model.service_driver import ServiceDriver
+from mycel.drivers.registry import DriverContext
+from mycel.testing.drivers.conformance import Subject
 
 _SERVED = """
 import os, signal

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mycel.drivers.container_engine import Engine
+from mycel.drivers.container.container_engine import Engine
 
 IMAGE = "localhost/mycel-test:latest"
 PROGRAMS = ("cat", "echo", "env", "false", "ls", "setsid", "sh", "sleep", "touch", "true")

@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from mycel.core.work import Run, Work
-from mycel.drivers import DriverContext
-from mycel.drivers.conformance import Stage, Subject
+from mycel.core.model.work import Run, Work
 from mycel.drivers.interface import Driver, Finished
-from mycel.drivers.interpreter_pool import PoolLimits
-from mycel.drivers.memory import MemoryDriver
-from mycel.drivers.process import ProcessDriver
-from mycel.drivers.python import PythonDriver
+from mycel.drivers.process.process_driver import ProcessDriver
+from mycel.drivers.python.interpreter_pool import PoolLimits
+from mycel.drivers.python.python_driver import PythonDriver
+from mycel.drivers.registry import DriverContext
+from mycel.testing.drivers.conformance import Stage, Subject
+from mycel.testing.drivers.memory_driver import MemoryDriver
 
 from .model_subjects import Requests, Services
 

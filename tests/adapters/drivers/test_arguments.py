@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from mycel.core.work import Work
-from mycel.drivers.arguments import BadArguments, fill_command, fill_environment
+from mycel.core.model.work import Work
+from mycel.drivers.process.command_arguments import BadArguments, fill_command, fill_environment
 
 
 @pytest.mark.parametrize(

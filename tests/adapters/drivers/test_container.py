@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from mycel.core.work import Bounds, Work
-from mycel.drivers import DriverContext, DriverFault, create_driver, offered_drivers
-from mycel.drivers.conformance import PROMISES, Promise, Stage, Subject, keep, named
-from mycel.drivers.conformance_stage import is_gone
-from mycel.drivers.container import ContainerSettings
-from mycel.drivers.container_engine import LABEL, Ask, Engine, run_command
-from mycel.drivers.container_finding import NoEngine, find_engine
+from mycel.core.model.work import Bounds, Work
+from mycel.drivers.container.container_driver import ContainerSettings
+from mycel.drivers.container.container_engine import LABEL, Ask, Engine, run_command
+from mycel.drivers.container.engine_detection import NoEngine, find_engine
 from mycel.drivers.interface import Driver
+from mycel.drivers.registry import DriverContext, DriverFault, create_driver, offered_drivers
+from mycel.testing.drivers.conformance import PROMISES, Promise, Stage, Subject, keep, named
+from mycel.testing.drivers.conformance_stage import is_gone
 
 from . import podman
 from .podman import IMAGE

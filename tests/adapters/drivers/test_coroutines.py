@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from mycel.core.identifiers import LaneId
-from mycel.core.work import Run, Work
-from mycel.drivers import DriverContext
-from mycel.drivers.conformance import Stage, Subject, keep
-from mycel.drivers.coroutines import CoroutineDriver
+from mycel.core.model.work import Run, Work
+from mycel.drivers.coroutine_lanes import CoroutineDriver
 from mycel.drivers.interface import Driver, Finished
+from mycel.drivers.registry import DriverContext
+from mycel.testing.drivers.conformance import Stage, Subject, keep
 
 
 class _Faulty(CoroutineDriver):

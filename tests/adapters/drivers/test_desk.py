@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mycel.core.identifiers import AttemptId
-from mycel.drivers.desk import CONNECTIONS_MAX, Desk
+from mycel.drivers.report_server import CONNECTIONS_MAX, Desk
 
 ATTEMPT = AttemptId(7)
 

@@ -12,20 +12,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from mycel.core.work import Environment, Run, Work
-from mycel.drivers import DriverContext
-from mycel.drivers.conformance import PROMISES, Promise, Stage, Subject, keep, named
-from mycel.drivers.conformance_stage import OTHER_LANE, is_gone
-from mycel.drivers.environment_build import EnvironmentSettings
-from mycel.drivers.environment_files import checked_text
-from mycel.drivers.environments import (
+from mycel.core.model.work import Environment, Run, Work
+from mycel.drivers.environments.build import EnvironmentSettings
+from mycel.drivers.environments.environment_cache import (
     NO_UV,
     Environments,
     find_uv,
 )
-from mycel.drivers.errands import Errands
+from mycel.drivers.environments.requirements_text import checked_text
+from mycel.drivers.helper_commands import Errands
 from mycel.drivers.interface import Driver
-from mycel.drivers.preparing import PreparingDriver
+from mycel.drivers.preparation import PreparingDriver
+from mycel.drivers.registry import DriverContext
+from mycel.testing.drivers.conformance import PROMISES, Promise, Stage, Subject, keep, named
+from mycel.testing.drivers.conformance_stage import OTHER_LANE, is_gone
 
 from .subjects import Functions, Processes
 from .wheels import make_wheel, requirements

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mycel.core.outputs import OUTPUTS_BYTES_MAX, is_credible, made_credible
-from mycel.core.quantities import ERROR_CHARACTERS_MAX
-from mycel.core.work import Finished
-from mycel.drivers.conformance import Stage
+from mycel.core.model.outcome_limits import OUTPUTS_BYTES_MAX, is_credible, made_credible
+from mycel.core.model.work import Finished
+from mycel.core.ranges import ERROR_CHARACTERS_MAX
+from mycel.testing.drivers.conformance import Stage
 
 from .conftest import Play
 from .subjects import deed

@@ -8,19 +8,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mycel.blobs.errands import Gathered
 from mycel.blobs.errors import BadTree, NoRoom
-from mycel.blobs.layout import NotShared
+from mycel.blobs.task_transfers import Gathered
 from mycel.blobs.trees import Tree
-from mycel.core.files import Outputs
+from mycel.blobs.work_folder import NotShared
 from mycel.core.identifiers import AttemptId
-from mycel.core.work import Run, Work
-from mycel.drivers import DriverContext
-from mycel.drivers.conformance import PROMISES, Promise, Stage, keep, named
-from mycel.drivers.conformance_stage import LANE, staged
-from mycel.drivers.filing import Filing
+from mycel.core.model.task_files import Outputs
+from mycel.core.model.work import Run, Work
+from mycel.drivers.file_staging import Filing
 from mycel.drivers.interface import Driver
-from mycel.drivers.process import ProcessDriver
+from mycel.drivers.process.process_driver import ProcessDriver
+from mycel.drivers.registry import DriverContext
+from mycel.testing.drivers.conformance import PROMISES, Promise, Stage, keep, named
+from mycel.testing.drivers.conformance_stage import LANE, staged
 
 from .subjects import Processes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mycel.drivers.conformance import Stage
+from mycel.testing.drivers.conformance import Stage
 
 from .conftest import Play
 from .subjects import deed

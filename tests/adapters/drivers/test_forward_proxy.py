@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mycel.drivers.forward_proxy import ForwardProxy, Upstreams, upstreams_of
-from mycel.drivers.public_addresses import Allowance, parse_allowance
+from mycel.drivers.environments.forward_proxy import ForwardProxy, Upstreams, upstreams_of
+from mycel.drivers.environments.public_addresses import Allowance, parse_allowance
 
 HERE = (parse_allowance("127.0.0.1"),)
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -94,7 +94,7 @@ def test_a_name_of_a_private_address_is_refused(
     addresses: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "mycel.drivers.forward_proxy.socket.getaddrinfo",
+        "mycel.drivers.environments.forward_proxy.socket.getaddrinfo",
         lambda *_, **__: [(0, 0, 0, "", (one, 0)) for one in addresses],
     )
     answer, _, _ = asyncio.run(ask(tmp_path, "CONNECT some.host:443 HTTP/1.1"))

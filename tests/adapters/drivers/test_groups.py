@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mycel.drivers.conformance import Stage
-from mycel.drivers.conformance_stage import Recorder, is_gone
+from mycel.testing.drivers.conformance import Stage
+from mycel.testing.drivers.conformance_stage import Recorder, is_gone
 
 from .conftest import Play
 from .subjects import Processes, deed

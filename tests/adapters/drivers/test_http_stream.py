@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mycel.drivers.http_stream import Endpoint, EndpointFault, request
+from mycel.drivers.model.http_stream import Endpoint, EndpointFault, request
 
 
 def with_server(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mycel.drivers.model_calls import (
+from mycel.drivers.model.model_requests import (
     BadAnswer,
     BadInput,
     Call,

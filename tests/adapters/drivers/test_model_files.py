@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mycel.drivers import model_files
-from mycel.drivers.model_calls import BadInput, Kind
+from mycel.drivers.model import input_files
+from mycel.drivers.model.model_requests import BadInput, Kind
 
 DIGEST = "blake3:" + "0" * 64
 
@@ -19,8 +19,8 @@ def given(
 ) -> dict[str, Any]:
     (folder / "input").write_bytes(content)
     named = json.dumps({"blob": DIGEST, "media_type": media_type}).encode()
-    assert model_files.names_a_file(named)
-    found: dict[str, Any] = json.loads(model_files.with_content(kind, named, str(folder)))
+    assert input_files.names_a_file(named)
+    found: dict[str, Any] = json.loads(input_files.with_content(kind, named, str(folder)))
     return found
 
 
@@ -61,7 +61,7 @@ def test_what_no_model_could_take_is_refused(
 
 
 def test_what_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_files, "INPUT_BYTES_MAX", 3)
+    monkeypatch.setattr(input_files, "INPUT_BYTES_MAX", 3)
     with pytest.raises(BadInput, match="4 bytes; 3 are the limit"):
         given(tmp_path, b"four")
 
@@ -75,11 +75,11 @@ def test_nothing_but_files_of_the_task_is_read(
     folder = tmp_path / "run"
     folder.mkdir()
     with pytest.raises(BadInput, match="did not come along"):
-        model_files.with_content(
+        input_files.with_content(
             "chat", json.dumps({"blob": named}).encode(), str(folder) if has_folder else ""
         )
 
 
 def test_other_inputs_stay_as_they_are(tmp_path: Path) -> None:
     for said in (b'"the word \\"blob\\""', b'{"text": "blob"}', b'{"json": {"blob": 1}}'):
-        assert model_files.with_content("chat", said, str(tmp_path)) == said
+        assert input_files.with_content("chat", said, str(tmp_path)) == said

@@ -10,7 +10,8 @@ import pytest
 
 from mycel.config import load
 from mycel.config.errors import BadValue
-from mycel.drivers import (
+from mycel.drivers.interface import Driver
+from mycel.drivers.registry import (
     BrokenDriver,
     DriverContext,
     UnknownDriver,
@@ -18,8 +19,7 @@ from mycel.drivers import (
     installed_drivers,
     offered_drivers,
 )
-from mycel.drivers.conformance import PROMISES, Promise, Stage, Subject, keep, named
-from mycel.drivers.interface import Driver
+from mycel.testing.drivers.conformance import PROMISES, Promise, Stage, Subject, keep, named
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "drivers.md"
 

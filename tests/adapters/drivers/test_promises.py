@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mycel.drivers.conformance import PROMISES, Promise, Stage, keep, named
-from mycel.drivers.conformance_stage import LANE, OTHER_LANE, staged
+from mycel.testing.drivers.conformance import PROMISES, Promise, Stage, keep, named
+from mycel.testing.drivers.conformance_stage import LANE, OTHER_LANE, staged
 
 from .conftest import Play
 from .subjects import SUBJECTS, InMemory

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from mycel.drivers.public_addresses import (
+from mycel.drivers.environments.public_addresses import (
     Allowance,
     BadAllowance,
     allowance_of,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mycel.drivers.conformance import Stage
-from mycel.drivers.conformance_stage import JOB, LANE
-from mycel.drivers.interpreter_output import HeadAndTail
-from mycel.drivers.interpreter_records import clock
+from mycel.drivers.python.interpreter_output import HeadAndTail
+from mycel.drivers.python.interpreter_records import clock
+from mycel.testing.drivers.conformance import Stage
+from mycel.testing.drivers.conformance_stage import JOB, LANE
 
 from .conftest import Play
 from .subjects import deed
@@ -77,8 +77,8 @@ def test_times_are_told_within_reason_whatever_a_task_makes_of_its_clock(
 def test_a_call_that_denies_that_it_runs_is_stopped_all_the_same(
     play: Play, attempt: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mycel.drivers.interpreter_link.BEGIN_SECONDS_MAX", 0.3)
-    monkeypatch.setattr("mycel.drivers.interpreter_link.START_SECONDS_MAX", 3600.0)
+    monkeypatch.setattr("mycel.drivers.python.interpreter_link.BEGIN_SECONDS_MAX", 0.3)
+    monkeypatch.setattr("mycel.drivers.python.interpreter_link.START_SECONDS_MAX", 3600.0)
 
     async def scenario(stage: Stage) -> None:
         note = stage.folder / "note"

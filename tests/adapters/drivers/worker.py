@@ -6,16 +6,16 @@ import asyncio
 import sys
 from pathlib import Path
 
-from mycel.drivers.helper import start_helper
+from mycel.drivers.helper.spawn_helper import start_helper
 
 if __name__ == "__main__":
     end = start_helper()
 
 from mycel.core.identifiers import AttemptId, LaneId
-from mycel.core.work import Work
-from mycel.drivers import DriverContext, create_drivers
-from mycel.drivers.helper_client import Helper
+from mycel.core.model.work import Work
+from mycel.drivers.helper.helper_client import Helper
 from mycel.drivers.interface import Finished, Run, Text
+from mycel.drivers.registry import DriverContext, create_drivers
 
 
 class Silent:

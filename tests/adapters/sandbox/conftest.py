@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mycel.drivers.conformance_stage import Stage, staged
+from mycel.testing.drivers.conformance_stage import Stage, staged
 from tests.adapters.drivers.subjects import write_module
 
 from .subjects import HELD

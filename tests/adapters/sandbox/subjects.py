@@ -13,15 +13,15 @@ import msgspec
 import pytest
 
 from mycel.config.settings import Worker
-from mycel.core.resources import Booking, Gpu
-from mycel.core.work import Run, Work
-from mycel.drivers import DriverContext
-from mycel.drivers.conformance import Subject
-from mycel.drivers.devices import Cores, Holding
+from mycel.core.model.resources import Booking, Gpu
+from mycel.core.model.work import Run, Work
 from mycel.drivers.interface import Driver
+from mycel.drivers.registry import DriverContext
 from mycel.drivers.sandbox import landlock
-from mycel.drivers.sandbox.holding import Limits
-from mycel.drivers.sandbox.starting import NoSandbox, Standing, stand
+from mycel.drivers.sandbox.detection import NoSandbox, Standing, stand
+from mycel.drivers.sandbox.run_confinement import Limits
+from mycel.drivers.task_devices import Cores, Holding
+from mycel.testing.drivers.conformance import Subject
 from tests.adapters.drivers.subjects import Functions, Processes
 
 has_bubblewrap = shutil.which("bwrap") is not None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mycel.drivers.conformance import Stage
 from mycel.drivers.sandbox.etc_folder import make_etc_folder
+from mycel.testing.drivers.conformance import Stage
 
 from .conftest import Play
 from .subjects import needs_bubblewrap

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mycel.drivers.conformance import Stage
+from mycel.testing.drivers.conformance import Stage
 
 from .conftest import Play
 from .subjects import has_bubblewrap

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mycel.drivers.sandbox.group_places import NoGroups, make_places
+from mycel.drivers.sandbox.cgroup_paths import NoGroups, make_places
 
 
 def _unified(tmp_path: Path, controllers: str, *members: int) -> tuple[Path, Path, Path]:

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from mycel import _native
-from mycel.drivers.conformance import Stage
 from mycel.drivers.sandbox import landlock
-from mycel.drivers.sandbox.holding import Hold
 from mycel.drivers.sandbox.landlock import (
     DEVICE,
     IOCTL_DEVICE,
@@ -21,6 +19,8 @@ from mycel.drivers.sandbox.landlock import (
     rule_words,
     rules,
 )
+from mycel.drivers.sandbox.run_confinement import Hold
+from mycel.testing.drivers.conformance import Stage
 
 from .conftest import Play
 from .subjects import needs_bubblewrap, needs_landlock, standing_in

@@ -14,11 +14,11 @@ import msgspec
 import pytest
 
 from mycel import _native
-from mycel.drivers.conformance_stage import is_gone
 from mycel.drivers.sandbox import landlock
-from mycel.drivers.sandbox.filter import Alone, filter_program
-from mycel.drivers.sandbox.holding import Confine, Hold
-from mycel.drivers.sandbox.launching import Descriptors, hold_words, memory_file
+from mycel.drivers.sandbox.launch import Descriptors, hold_words, memory_file
+from mycel.drivers.sandbox.run_confinement import Confine, Hold
+from mycel.drivers.sandbox.seccomp_filter import Alone, filter_program
+from mycel.testing.drivers.conformance_stage import is_gone
 
 from .subjects import needs_landlock, standing_in
 

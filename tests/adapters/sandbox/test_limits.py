@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mycel.core.resources import Gpu
-from mycel.core.work import Bounds, Run
-from mycel.drivers.conformance import Stage
-from mycel.drivers.devices import Cores, Holding, own_gpus
-from mycel.drivers.sandbox.holding import Limits
+from mycel.core.model.resources import Gpu
+from mycel.core.model.work import Bounds, Run
+from mycel.drivers.sandbox.run_confinement import Limits
+from mycel.drivers.task_devices import Cores, Holding, own_gpus
+from mycel.testing.drivers.conformance import Stage
 from tests.adapters.drivers.subjects import deed
 
 from .conftest import Play
@@ -206,7 +206,7 @@ def test_a_limit_of_the_configuration_counts_where_it_is_less(play: Play) -> Non
 
     def run(named: int) -> Run:
         from mycel.core.identifiers import AttemptId
-        from mycel.core.work import Work
+        from mycel.core.model.work import Work
 
         work = Work("process", bounds=Bounds(memory_max=named))
         return Run(AttemptId(1), "", "", 1, "owner", work, b"")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mycel.drivers.conformance import PROMISES, Promise, keep, named
+from mycel.testing.drivers.conformance import PROMISES, Promise, keep, named
 from tests.adapters.drivers.subjects import write_module
 
 from .subjects import HELD, skip_if_missing

@@ -15,9 +15,9 @@ from mycel import _native
 from mycel.drivers.sandbox import landlock
 from mycel.drivers.sandbox.bubblewrap import OFFLINE, wrap_words
 from mycel.drivers.sandbox.etc_folder import make_etc_folder
-from mycel.drivers.sandbox.filter import filter_program
-from mycel.drivers.sandbox.holding import Confine, Hold
-from mycel.drivers.sandbox.launching import Descriptors, hold_words, memory_file
+from mycel.drivers.sandbox.launch import Descriptors, hold_words, memory_file
+from mycel.drivers.sandbox.run_confinement import Confine, Hold
+from mycel.drivers.sandbox.seccomp_filter import filter_program
 
 NOBODY = 65534
 SCRIPT = """

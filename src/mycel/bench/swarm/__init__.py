@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 
 from mycel.cli.errors import UsageError
-from mycel.cli.output import print_json
+from mycel.cli.tables import print_json
 
-from .plan import NODES_MAX, NODES_MIN, PROCESSES_MIN, Plan
+from .measure_plan import NODES_MAX, NODES_MIN, PROCESSES_MIN, Plan
 
 
 def main(given: list[str]) -> int:
@@ -49,10 +49,10 @@ def main(given: list[str]) -> int:
     if not 0 < options.scale <= 100:
         raise UsageError("--scale is above 0 and at most 100")
 
-    from mycel.bench.figures import rounded, show
+    from mycel.bench.quick.figures import rounded, show
 
     from .measure import measure
-    from .report import notes
+    from .swarm_report import notes
 
     plan = Plan(options.nodes, options.processes, options.seed)
     figures = measure(plan.scaled(options.scale), options.scale)

@@ -12,8 +12,8 @@ import msgspec
 
 from mycel.core.identifiers import PeerId
 
-from .houses import Houses, Place
-from .plan import Plan
+from .measure_plan import Plan
+from .node_hosts import Houses, Place
 
 TRIES: Final = 40
 """To find a node that is not connected to the provider; a small swarm may have none."""

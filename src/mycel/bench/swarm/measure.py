@@ -12,11 +12,11 @@ from typing import Final
 
 from mycel.bench.percentiles import median, percentile
 
-from . import gossip, lookups
-from .calls import Child
-from .houses import Houses, Place, open_houses
-from .plan import Plan
-from .report import SwarmBenchFigures
+from . import gossip_bench, lookups
+from .child_calls import Child
+from .measure_plan import Plan
+from .node_hosts import Houses, Place, open_houses
+from .swarm_report import SwarmBenchFigures
 
 GATEWAY: Final = Place(0, 0)
 REQUESTS: Final = ((1, "request_ms_p50", "ms_p50"), (32, "requests_per_s", "per_s"))
@@ -60,7 +60,7 @@ async def _exchange(plan: Plan) -> dict[str, float]:
     what disturbs one disturbs all."""
     _say("two nodes: requests, bulk, hello; plain TCP beside them")
     owner = os.urandom(32).hex()
-    children = [await Child.start("mycel.bench.swarm.exchange") for _ in range(2)]
+    children = [await Child.start("mycel.bench.swarm.stream_exchange") for _ in range(2)]
     try:
         echo, caller = children
         there = await echo.call("echo", owner=owner)
@@ -92,7 +92,7 @@ async def _swarm(plan: Plan, houses: Houses) -> dict[str, float]:
     began = time.monotonic()
     order = {"at_once": plan.joins_at_once, "seconds_max": plan.answer_seconds_max}
     await houses.all("join", gateway=gateway, **order)
-    joined = await gossip.until_heard_by_all(houses, GATEWAY, plan, PROBE)
+    joined = await gossip_bench.until_heard_by_all(houses, GATEWAY, plan, PROBE)
     join_s = time.monotonic() - began
     figures: dict[str, float] = {"joined": joined, "join_s": join_s}
     _say(f"{joined} have joined in {join_s:.1f} s; {plan.lookups} look-ups")
@@ -118,9 +118,9 @@ async def _swarm(plan: Plan, houses: Houses) -> dict[str, float]:
 
 async def _gossip(plan: Plan, houses: Houses, random: Random) -> dict[str, float]:
     _say(f"{plan.messages} gossip messages, one every {plan.gap_seconds:g} s")
-    spaced = await gossip.spaced(houses, plan, random, SPACED)
+    spaced = await gossip_bench.spaced(houses, plan, random, SPACED)
     _say(f"{plan.messages} gossip messages at once")
-    burst = await gossip.burst(houses, plan, random, BURST)
+    burst = await gossip_bench.burst(houses, plan, random, BURST)
     return {
         "gossip_delivered": spaced.share,
         "gossip_ms_p50": percentile(spaced.delays, 50) * 1000,
@@ -145,7 +145,7 @@ async def _after_kill(
         await houses.kill(house)
     found = await lookups.look_up_all(houses, plan, random, offers)
     _say_missing(found)
-    again = await gossip.spaced(houses, plan, random, AFTER_KILL)
+    again = await gossip_bench.spaced(houses, plan, random, AFTER_KILL)
     return {
         "killed": nodes,
         "lookups_found_after_kill": found.found,

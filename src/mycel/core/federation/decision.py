@@ -13,16 +13,17 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from .explanation import explain
+from mycel.core.federation.graph.cluster_graph import ClusterGraph
+from mycel.core.federation.graph.graph_units import has_units, in_units, units_of
+from mycel.core.federation.graph.summary import Summary, lacks, summarise
+from mycel.core.federation.match.matcher import Query
+from mycel.core.federation.match.request_levels import Compiled, compile_job
+from mycel.core.federation.request.request_tree import JobRequest
+
+from .cluster_selection import COST, ETA, Choice, Draw, Option, Selector
 from .expressions import Value
-from .graph import ClusterGraph
-from .levels import Compiled, compile_job
-from .matcher import Query
+from .mismatch import explain
 from .reasons import Level, Reason
-from .request import JobRequest
-from .selection import COST, ETA, Choice, Draw, Option, Selector
-from .summary import Summary, lacks, summarise
-from .units import has_units, in_units, units_of
 
 
 class Cluster(msgspec.Struct, frozen=True):

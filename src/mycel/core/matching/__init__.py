@@ -1,11 +1,11 @@
 """Which workers can run a task, which of them should, and what the others lack."""
 
-from .fits import has_room, left_after, slots_that_fit, total_of
 from .obstacles import all_obstacles, obstacle
-from .pool import Pool
-from .selection import ALGORITHMS, STRATEGIES, Algorithm, SelectionSettings, View
-from .standing import LOAD_METRICS, Member
-from .versions import is_version_range, version_satisfies
+from .rank_terms import LOAD_METRICS, Member
+from .ranking import ALGORITHMS, STRATEGIES, Algorithm, SelectionSettings, View
+from .slot_counts import has_room, left_after, slots_that_fit, total_of
+from .version_ranges import is_version_range, version_satisfies
+from .worker_pool import Pool
 
 __all__ = [
     "ALGORITHMS",

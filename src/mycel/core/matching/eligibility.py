@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from mycel.core.model_names import shown
-from mycel.core.resources import Capabilities, Gpu, Requirements, millis, size
-from mycel.core.work import Shape
+from mycel.core.model.model_names import shown
+from mycel.core.model.resources import Capabilities, Gpu, Requirements, millis, size
+from mycel.core.model.work import Shape
 
-from .fits import gpus_needed, gpus_suiting, micros
 from .indexes import Amounts, Postings
 from .obstacles import gpus_in_words
-from .standing import waste_floor
-from .versions import version_satisfies
+from .rank_terms import waste_floor
+from .slot_counts import gpus_needed, gpus_suiting, micros
+from .version_ranges import version_satisfies
 
 SHAPES_KEPT_MAX: Final = 256
 _VALUES_SHOWN: Final = 3

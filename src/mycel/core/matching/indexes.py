@@ -13,7 +13,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Hashable, Iterator
 from typing import Final, Generic, TypeVar
 
-from .masks import mask_of, slots_of
+from .worker_sets import mask_of, slots_of
 
 Value = TypeVar("Value", bound=Hashable)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from mycel.core.model_names import shown
-from mycel.core.resources import Capabilities, GpuRequirement, millis, size
-from mycel.core.work import Shape
+from mycel.core.model.model_names import shown
+from mycel.core.model.resources import Capabilities, GpuRequirement, millis, size
+from mycel.core.model.work import Shape
 
-from .fits import gpus_needed, gpus_suiting, micros
-from .versions import version_satisfies
+from .slot_counts import gpus_needed, gpus_suiting, micros
+from .version_ranges import version_satisfies
 
 Check = Callable[[Shape, Capabilities], str | None]
 

@@ -11,12 +11,7 @@ readings of the same clock. Fields are only ever added at the end, with a defaul
 
 from __future__ import annotations
 
-from .base import (
-    MESSAGE_BYTES,
-    WIRE_VERSION,
-    Message,
-)
-from .control import (
+from .control_stream import (
     FREE_FIELDS,
     Close,
     Closed,
@@ -27,7 +22,7 @@ from .control import (
     Wanted,
     load_change,
 )
-from .meeting import (
+from .membership import (
     Announcement,
     Join,
     PeerRecord,
@@ -36,7 +31,12 @@ from .meeting import (
     Pong,
     Summons,
 )
-from .work import (
+from .message import (
+    MESSAGE_BYTES,
+    WIRE_VERSION,
+    Message,
+)
+from .work_stream import (
     Accepted,
     Acknowledge,
     Assign,

@@ -23,39 +23,39 @@ from mycel.core.effects import Effect
 from mycel.core.events import Event
 from mycel.core.identifiers import AttemptId, JobId, PeerId, RequestId
 from mycel.core.journal import EntryRefused
+from mycel.core.machine_settings import SchedulerSettings
 from mycel.core.matching import ALGORITHMS, Algorithm
-from mycel.core.queue import ShapeQueue
-from mycel.core.settings import SchedulerSettings
+from mycel.core.model.work import Shape
+from mycel.core.scheduler.clients.client_requests import Clients
+from mycel.core.scheduler.clients.dry_run import Previewing
+from mycel.core.scheduler.clients.explanation import Explaining
+from mycel.core.scheduler.clients.model_services import Services
+from mycel.core.scheduler.clients.read_views import Views
+from mycel.core.scheduler.tasks.attempt_proofs import Authentication
+from mycel.core.scheduler.tasks.attempts import Attempts
+from mycel.core.scheduler.tasks.completion import Ending
+from mycel.core.scheduler.tasks.deadlines import Deadlines
+from mycel.core.scheduler.tasks.dispatch import Sending
+from mycel.core.scheduler.tasks.leases import Leasing
+from mycel.core.scheduler.tasks.result_fetches import Fetches
+from mycel.core.scheduler.tasks.shape_queue import ShapeQueue
+from mycel.core.scheduler.tasks.stage_progress import Staging
+from mycel.core.scheduler.tasks.task_reports import Reporting
+from mycel.core.scheduler.workers.dialling import Calling
+from mycel.core.scheduler.workers.draining import Draining
+from mycel.core.scheduler.workers.worker_health import Measuring
+from mycel.core.scheduler.workers.worker_index import Roster
+from mycel.core.scheduler.workers.worker_lifecycle import Presence
+from mycel.core.scheduler.workers.worker_messages import Hearing
+from mycel.core.scheduler.workers.worker_probes import Checking
 from mycel.core.states import WorkerState
 from mycel.core.views import Figures
-from mycel.core.work import Shape
 
-from .attempts import Attempts
-from .authentication import Authentication
-from .calling import Calling
-from .checking import Checking
-from .clients import Clients
-from .deadlines import Deadlines
-from .draining import Draining
-from .ending import Ending
-from .explaining import Explaining
-from .faults import Faults
-from .fetching import Fetches
-from .hearing import Hearing
-from .leasing import Leasing
-from .measuring import Measuring
-from .presence import Presence
-from .previewing import Previewing
-from .reporting import Reporting
-from .restoring import Restoring
+from .journal_faults import Faults
+from .records import Hasher, Lease, Worker
+from .restart import Restoring
 from .retention import Retention
-from .roster import Roster
-from .sending import Sending
-from .services import Services
-from .staging import Staging
 from .state import State
-from .tables import Hasher, Lease, Worker
-from .views import Views
 
 
 class Scheduler:

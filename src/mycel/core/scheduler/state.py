@@ -17,7 +17,6 @@ from mycel.core.effects import (
     Send,
     Tell,
 )
-from mycel.core.health import WorkerHealth
 from mycel.core.identifiers import (
     AttemptId,
     JobId,
@@ -26,19 +25,20 @@ from mycel.core.identifiers import (
     RequestId,
     fenced,
 )
-from mycel.core.jobs import Group, Job, Specification, TaskKey
 from mycel.core.journal import AttemptEnded, Entry
+from mycel.core.machine_settings import SchedulerSettings
 from mycel.core.matching import Algorithm, Pool
 from mycel.core.messages import ControlMessage, WorkMessage
-from mycel.core.profiles import Profiles
-from mycel.core.queue import Backoff, ShapeQueue, Usual
-from mycel.core.settings import SchedulerSettings
+from mycel.core.model.jobs import Group, Job, Specification, TaskKey
+from mycel.core.model.work import Shape
+from mycel.core.scheduler.tasks.shape_queue import Backoff, ShapeQueue, Usual
+from mycel.core.scheduler.tasks.usage_profiles import Profiles
+from mycel.core.scheduler.workers.known_workers import KnownWorkers
+from mycel.core.scheduler.workers.reliability import WorkerHealth
 from mycel.core.states import WorkerState
 from mycel.core.timers import Timers
-from mycel.core.work import Shape
 
-from .known import KnownWorkers
-from .tables import Asked, Attempt, Call, Fetching, Hasher, Worker
+from .records import Asked, Attempt, Call, Fetching, Hasher, Worker
 
 TimerKey = tuple[str, object]
 GROUPS_MAX: Final = 1024

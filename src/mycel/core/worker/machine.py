@@ -19,24 +19,24 @@ from mycel.core import events, messages
 from mycel.core.effects import Effect, Part, Send
 from mycel.core.events import Event
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId
+from mycel.core.machine_settings import WorkerSettings
 from mycel.core.messages import ControlMessage, WorkMessage
-from mycel.core.pricing import Tariff
-from mycel.core.resources import Capabilities, Ledger, Usage
+from mycel.core.model.prices import Tariff
+from mycel.core.model.resources import Capabilities, Ledger, Usage
 from mycel.core.rights import Inspect
-from mycel.core.serving import with_served
-from mycel.core.settings import WorkerSettings
 from mycel.core.states import GrantStep
 from mycel.core.timers import Timers
+from mycel.core.worker.served_models import with_served
 
-from .authority import NO_RULES, TIMER, AcceptRules, Authority
-from .closing import STOP, Closing
-from .closing import TIMER as HAND_BACK
-from .granting import Granting
-from .grants import Grants
+from .attempt_reports import Reporting
+from .authorization import NO_RULES, TIMER, AcceptRules, Authority
+from .availability import STOP, Closing
+from .availability import TIMER as HAND_BACK
+from .execution import Running
+from .granted_leases import Grants
+from .lease_requests import Granting
 from .outcomes import Outcomes
-from .reporting import Reporting
-from .running import Running
-from .tables import Grant, Held, SchedulerRecord, Unacknowledged
+from .records import Grant, Held, SchedulerRecord, Unacknowledged
 
 
 class WorkerMachine:

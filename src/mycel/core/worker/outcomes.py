@@ -10,7 +10,7 @@ from mycel.core.effects import SpoolOutcomes, UnspoolOutcomes
 from mycel.core.identifiers import AttemptId, PeerId
 from mycel.core.messages import Acknowledge, Fetch, ResultPart
 
-from .tables import SchedulerRecord, Unacknowledged
+from .records import SchedulerRecord, Unacknowledged
 
 if TYPE_CHECKING:
     from .machine import WorkerMachine

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from .bubblewrap import ETC, PROCESSORS, SYSTEM, SYSTEM_LINKS, is_within
-from .holding import Hold, Rules
+from .run_confinement import Hold, Rules
 
 VERSION_MIN: Final = 2
 _CREATE_RULESET: Final = 444

@@ -7,8 +7,8 @@ from typing import Final, cast
 from mycel.core.federation.errors import FederationError
 from mycel.plugins import installed
 
-from .interface import GraphBackend, UnknownCluster
-from .memory import MemoryBackend
+from .graph_backend import GraphBackend, UnknownCluster
+from .memory_backend import MemoryBackend
 
 GROUP: Final = "mycel.graph_backends"
 BUILT_IN: Final = ("memory", "networkx")

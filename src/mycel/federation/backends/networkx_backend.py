@@ -11,21 +11,21 @@ from typing import Any
 
 import networkx
 
-from mycel.core.federation.calendar import HORIZON_SECONDS, UnknownJob
-from mycel.core.federation.constraints import CONSTRAINED_TYPES
 from mycel.core.federation.errors import GraphError
-from mycel.core.federation.graph import ROOT, ClusterGraph
-from mycel.core.federation.levels import Compiled, Level, Wanted, compile_job
-from mycel.core.federation.packing import bundles
+from mycel.core.federation.graph.calendar import HORIZON_SECONDS, UnknownJob
+from mycel.core.federation.graph.cluster_graph import ROOT, ClusterGraph
+from mycel.core.federation.graph.graph_units import in_units, units_of
+from mycel.core.federation.graph.subsystems import attached
+from mycel.core.federation.graph.summary import Summary, summarise
+from mycel.core.federation.match.request_levels import Compiled, Level, Wanted, compile_job
+from mycel.core.federation.match.slot_packing import bundles
 from mycel.core.federation.reasons import Level as RefusedAt
 from mycel.core.federation.reasons import Outcome, Reason, Verdict
-from mycel.core.federation.request import SLOT, JobRequest
-from mycel.core.federation.subsystems import attached
-from mycel.core.federation.summary import Summary, summarise
-from mycel.core.federation.units import in_units, units_of
+from mycel.core.federation.request.constraints import CONSTRAINED_TYPES
+from mycel.core.federation.request.request_tree import SLOT, JobRequest
 from mycel.federation.jgf import read_graph, read_subsystem
 
-from .interface import UnknownCluster
+from .graph_backend import UnknownCluster
 
 Slot = tuple[int, ...]
 Found = dict[str, list[Any]]

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from mycel.core.federation.errors import GraphError
-from mycel.core.federation.graph import VERTICES_MAX, Vertex
+from mycel.core.federation.graph.cluster_graph import VERTICES_MAX, Vertex
 
 CHUNK_MB: Final = 1_000
 CHUNKS_MAX: Final = 64

@@ -12,8 +12,8 @@ import msgspec
 from mycel.core.federation.errors import FederationError, GraphError
 
 from . import kubernetes, ray, slurm
-from .facts import PROBE, read_probe
 from .machines import Machine
+from .node_facts import PROBE, read_probe
 
 COMMAND_SECONDS: Final = 60
 PROBE_SECONDS: Final = 600

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mycel.sim.model import Job, Task
+from mycel.sim.entities import Job, Task
 
 from .power_of_d import PowerOfD
 

@@ -10,10 +10,10 @@ import heapq
 from collections.abc import Sequence
 from typing import Final
 
-from mycel.sim.engine import Engine
+from mycel.sim.entities import Job, Server, Task
 from mycel.sim.ledger import Hold, Ledger
-from mycel.sim.model import Job, Server, Task
 from mycel.sim.policy import Options, Policy
+from mycel.sim.reference_engine import Engine
 
 Rank = tuple[int, ...]
 

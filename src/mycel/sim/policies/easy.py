@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from mycel.sim.engine import Engine
+from mycel.sim.entities import SLOT, Job, Server, Task
 from mycel.sim.errors import ScenarioError
-from mycel.sim.model import SLOT, Job, Server, Task
 from mycel.sim.policy import Options
+from mycel.sim.reference_engine import Engine
 
 from .central import CentralFifo
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from mycel.sim.engine import Engine
+from mycel.sim.entities import Demand, Resources, Task
 from mycel.sim.ledger import Hold
-from mycel.sim.model import Demand, Resources, Task
 from mycel.sim.policy import Options
+from mycel.sim.reference_engine import Engine
 
 from .central import CentralFifo
 

@@ -15,11 +15,11 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from mycel.sim.engine import Engine
+from mycel.sim.entities import NS_PER_MS, Demand, Job, Server, Task
 from mycel.sim.errors import ScenarioError
-from mycel.sim.model import NS_PER_MS, Demand, Job, Server, Task
-from mycel.sim.network import RoutedNetwork
 from mycel.sim.policy import Options, QueuePolicy
+from mycel.sim.reference_engine import Engine
+from mycel.sim.sim_network import RoutedNetwork
 from mycel.topology.overlays import Overlay, k_regular, leaf_aware, spanning_tree, with_shortcuts
 
 Belief = tuple[int, int, int, int]

@@ -13,9 +13,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from mycel.sim.engine import Engine
-from mycel.sim.model import NS_PER_S, Job, Server, Task
+from mycel.sim.entities import NS_PER_S, Job, Server, Task
 from mycel.sim.policy import Options
+from mycel.sim.reference_engine import Engine
 
 from .work_stealing import WorkStealing, WorkStealingOptions
 

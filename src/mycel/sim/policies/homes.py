@@ -27,11 +27,11 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from mycel.sim.engine import Engine
+from mycel.sim.entities import NS_PER_MS, Demand, Job, Resources, Server, Task
 from mycel.sim.ledger import Hold, Ledger
-from mycel.sim.model import NS_PER_MS, Demand, Job, Resources, Server, Task
 from mycel.sim.policy import Options, Policy
-from mycel.topology.hashes import mix_pair
+from mycel.sim.reference_engine import Engine
+from mycel.topology.splitmix import mix_pair
 
 UNKNOWN_SHARE: Final = 8
 """A home that was not heard of lately is taken to have one slot in so many free."""

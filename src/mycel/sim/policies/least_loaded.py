@@ -12,9 +12,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from mycel.sim.engine import Engine
-from mycel.sim.model import NS_PER_MS, Job, Task
+from mycel.sim.entities import NS_PER_MS, Job, Task
 from mycel.sim.policy import Options, QueuePolicy
+from mycel.sim.reference_engine import Engine
 
 
 class LeastLoadedOptions(Options, frozen=True, kw_only=True):

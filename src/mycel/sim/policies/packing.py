@@ -9,10 +9,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Final
 
-from mycel.sim.engine import Engine
+from mycel.sim.entities import Demand, Resources, Task
 from mycel.sim.ledger import Hold
-from mycel.sim.model import Demand, Resources, Task
 from mycel.sim.policy import Options
+from mycel.sim.reference_engine import Engine
 
 from .central import CentralFifo
 

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import msgspec
 
-from mycel.sim.engine import Engine
-from mycel.sim.model import Job, Task
+from mycel.sim.entities import Job, Task
 from mycel.sim.policy import Options, QueuePolicy
+from mycel.sim.reference_engine import Engine
 
 
 class PowerOfDOptions(Options, frozen=True, kw_only=True):

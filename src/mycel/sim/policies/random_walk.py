@@ -7,9 +7,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from mycel.sim.engine import Engine
-from mycel.sim.model import Job, Task
+from mycel.sim.entities import Job, Task
 from mycel.sim.policy import Options, QueuePolicy
+from mycel.sim.reference_engine import Engine
 
 
 class RandomWalkOptions(Options, frozen=True, kw_only=True):

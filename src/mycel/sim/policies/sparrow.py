@@ -13,10 +13,10 @@ from typing import Annotated, Final
 
 import msgspec
 
-from mycel.sim.engine import Engine
+from mycel.sim.entities import Job, Server, Task
 from mycel.sim.ledger import Hold, Ledger
-from mycel.sim.model import Job, Server, Task
 from mycel.sim.policy import Options, Policy
+from mycel.sim.reference_engine import Engine
 
 
 class SparrowOptions(Options, frozen=True, kw_only=True):

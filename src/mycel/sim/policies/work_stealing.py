@@ -7,9 +7,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from mycel.sim.engine import Engine
-from mycel.sim.model import Job, Server, Task
+from mycel.sim.entities import Job, Server, Task
 from mycel.sim.policy import Options, QueuePolicy
+from mycel.sim.reference_engine import Engine
 
 
 class WorkStealingOptions(Options, frozen=True, kw_only=True):

@@ -1,0 +1,227 @@
+"""Jobs, as clients open, extend, read and cancel them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from typing import Final
+
+import msgspec
+from blake3 import blake3
+
+from mycel.api.answers import answers
+from mycel.api.answers.answers import (
+    BatchAnswer,
+    JobAnswer,
+    JobList,
+    PreviewAnswer,
+    TaskCounts,
+    iso,
+    iso_or_none,
+)
+from mycel.api.authentication import Caller
+from mycel.api.backend import Backend
+from mycel.api.http.problems import not_found, unprocessable
+from mycel.api.submission import conversion, named_files, plans
+from mycel.api.submission.bodies import decode_batch, decode_job
+from mycel.core.errors import NotFound
+from mycel.core.events import Append, CancelJob, CloseJob, Submit, WaitJob
+from mycel.core.identifiers import JobId, RequestId, is_job_id, ulid
+from mycel.core.model.jobs import Specification
+from mycel.core.model.task_files import mentions_files
+from mycel.core.model.work import shape_of
+from mycel.core.views import BatchView, JobView, PreviewView, SubmittedView
+from mycel.store.interface import JobRow
+
+from .task_routes import expect, read_job
+
+KEY_LENGTH_MAX: Final = 255
+SCAN_MAX: Final = 20_000
+"""So many jobs are looked at for one page of those that a user may see."""
+TERMINAL: Final = frozenset({"succeeded", "failed", "cancelled"})
+
+
+_randomness: Final = random.Random(os.urandom(32)).randbytes
+"""Seeded by the system once: an id has to be unique, it is no secret."""
+
+
+def new_id() -> JobId:
+    return ulid(time.time_ns() // 1_000_000, _randomness(10))
+
+
+def digest_of(body: bytes) -> bytes:
+    return blake3(body).digest()
+
+
+def parse(text: str) -> JobId:
+    if not is_job_id(text):
+        raise not_found(f"job {text!r}")
+    return JobId(text)
+
+
+def scoped_key(raw: bytes | None, user: str, route: str) -> str:
+    """An `Idempotency-Key` counts for one user and one route."""
+    if raw is None:
+        return ""
+    key = raw.decode("latin-1").strip()
+    if not key or len(key) > KEY_LENGTH_MAX:
+        raise unprocessable(f"an Idempotency-Key has from 1 to {KEY_LENGTH_MAX} characters")
+    return f"{user} {route} {key}"
+
+
+def check(backend: Backend, caller: Caller, *specifications: Specification) -> None:
+    """Whether the caller may have this run; then workers will be shown by what right."""
+    for one in specifications:
+        caller.check(shape_of(one.work, one.requirements, caller.user, one.priority))
+    backend.keep_credential(caller.token, caller.rights)
+
+
+async def submit(
+    backend: Backend, caller: Caller, raw: bytes, key: str, bytes_max: int
+) -> SubmittedView:
+    submit = await _submission(backend, caller, raw, key, bytes_max)
+    if named_files.have_files(submit, raw):
+        await named_files.admit(backend, caller, submit)
+    return expect(
+        await backend.ask(lambda request: msgspec.structs.replace(submit, request=request)),
+        SubmittedView,
+    )
+
+
+async def preview(backend: Backend, caller: Caller, raw: bytes, bytes_max: int) -> PreviewAnswer:
+    """What a job would become; nothing is changed."""
+    submit = await _submission(backend, caller, raw, "", bytes_max)
+    view = expect(
+        await backend.ask(
+            lambda request: msgspec.structs.replace(submit, request=request, dry_run=True)
+        ),
+        PreviewView,
+    )
+    return answers.preview(view)
+
+
+async def _submission(
+    backend: Backend, caller: Caller, raw: bytes, key: str, bytes_max: int
+) -> Submit:
+    body = decode_job(raw)
+    if body.task is None and not body.stages:
+        raise unprocessable("a job needs task or stages", "$")
+    tasks = [body.task] if body.task is not None else [stage.task for stage in body.stages]
+    derived = None
+    if plans.is_simple(body):
+        found = conversion.specification(tasks[0], "$.task")
+        specification = backend.names.of_caller(found, caller.user)
+        batch = conversion.job_batch(body, bytes_max)
+    else:
+        # In a thread: a few megabytes of parameters take longer than others should wait.
+        derived = await asyncio.to_thread(plans.derived_from, body, bytes_max)
+        derived = msgspec.structs.replace(
+            derived,
+            groups=tuple(
+                (backend.names.of_caller(one, caller.user), stage) for one, stage in derived.groups
+            ),
+        )
+        specification, batch = derived.groups[0][0], conversion.Batch(0, b"")
+    groups = [specification] if derived is None else [one[0] for one in derived.groups]
+    check(backend, caller, *groups)
+    return Submit(
+        request=RequestId(0),
+        job_id=new_id() if body.id is None else conversion.job_id(body.id),
+        name=body.name or tasks[0].name,
+        user=caller.user,
+        specification=specification,
+        count=batch.count,
+        arguments=batch.arguments,
+        close=body.closed,
+        idempotency_key=key,
+        body_digest=digest_of(raw),
+        require_satisfiable=any(task.require_satisfiable for task in tasks),
+        derived=derived,
+    )
+
+
+async def append(backend: Backend, caller: Caller, text: str, raw: bytes) -> BatchAnswer:
+    job = parse(text)
+    body = decode_batch(raw)
+    batch = conversion.appended_batch(body)
+    if mentions_files(batch.arguments):
+        await named_files.admit_batch(backend, caller, job, batch.arguments)
+    view = expect(
+        await backend.ask(
+            lambda request: Append(
+                request, job, body.batch, batch.count, batch.arguments, body.stage
+            )
+        ),
+        BatchView,
+    )
+    return BatchAnswer(view.job_id, view.batch, view.first, view.count, view.again)
+
+
+async def close(backend: Backend, text: str) -> JobAnswer:
+    job = parse(text)
+    return answers.job(expect(await backend.ask(lambda request: CloseJob(request, job)), JobView))
+
+
+async def cancel(backend: Backend, text: str) -> JobAnswer:
+    job = parse(text)
+    return answers.job(expect(await backend.ask(lambda request: CancelJob(request, job)), JobView))
+
+
+async def read(backend: Backend, text: str, wait_seconds: float) -> JobAnswer:
+    job = parse(text)
+    if wait_seconds > 0:
+        try:
+            async with asyncio.timeout(wait_seconds):
+                await backend.ask(lambda request: WaitJob(request, job))
+        except TimeoutError:
+            pass
+    return answers.job(await read_job(backend, job))
+
+
+async def list_jobs(
+    backend: Backend, caller: Caller, *, prefix: str | None, cursor: str | None, limit: int
+) -> JobList:
+    """Those that the caller may see, newest first; with a prefix, those whose ids begin with
+    it."""
+    if prefix is not None:
+        ids = await backend.read(lambda reader: reader.find_jobs(prefix, limit))
+        found = [answers.job(await read_job(backend, job)) for job in ids]
+        return JobList([job for job in found if caller.sees(job.user)], None)
+    before = None if cursor is None else conversion.job_id(cursor, "")
+    items: list[JobAnswer] = []
+    scanned = 0
+    while len(items) < limit and scanned < SCAN_MAX:
+        rows = await backend.read(lambda reader: reader.jobs(before=before, limit=limit))  # noqa: B023
+        scanned += limit
+        for row in rows:
+            if len(items) == limit:
+                break
+            before = row.opened.id
+            if caller.sees(row.opened.user):
+                items.append(await _of_row(backend, row))
+        else:
+            if len(rows) < limit:
+                return JobList(items, None)
+    return JobList(items, before)
+
+
+async def _of_row(backend: Backend, row: JobRow) -> JobAnswer:
+    """An unfinished job's row does not say how many of its tasks run: the machine does."""
+    if not row.state:
+        try:
+            return answers.job(await read_job(backend, row.opened.id))
+        except NotFound:
+            pass
+    ended = row.succeeded + row.failed + row.cancelled
+    return JobAnswer(
+        id=row.opened.id,
+        name=row.opened.name,
+        user=row.opened.user,
+        state=row.state or "queued",
+        closed=row.closed,
+        tasks=TaskCounts(row.tasks, row.tasks - ended, 0, row.succeeded, row.failed, row.cancelled),
+        created_at=iso(row.opened.created_at),
+        finished_at=iso_or_none(row.ended_at),
+    )

@@ -1,0 +1,270 @@
+"""The OpenAI-compatible routes: a request is a task, its tokens are streamed as they come.
+
+GET  /v1/models, /v1/models/{name}
+POST /v1/chat/completions, /v1/completions, /v1/embeddings
+
+The request travels to the model's server as it is, and so does the answer back. A worker that
+is lost before the first token is replaced by another, and the client sees nothing of it; after
+the first token the stream ends with an error, because the rest would be another text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from mycel.api.authentication import Caller
+from mycel.api.backend import Backend, Pieces
+from mycel.api.http.caller_limits import Crowd, Limits
+from mycel.api.http.exchange import (
+    CALLER,
+    Receive,
+    Scope,
+    Send,
+    answer,
+    check_media_type,
+    hang_up,
+    read_body,
+)
+from mycel.api.http.problems import Problem
+from mycel.core.errors import Refusal, Unprocessable
+from mycel.core.events import CancelTask, ReadWorkers, Submit, WaitTask
+from mycel.core.identifiers import JobId
+from mycel.core.journal import TaskEnded
+from mycel.core.model.jobs import Specification
+from mycel.core.model.json_depth import DEPTH_MAX, nests_too_deeply
+from mycel.core.model.resources import Requirements
+from mycel.core.model.work import Work
+from mycel.core.views import SubmittedView, TaskIsOver, WorkerView
+
+from . import job_routes
+from .task_routes import expect
+
+PREFIX: Final = "/v1/"
+CALLS: Final = ("chat/completions", "completions", "embeddings")
+_EVENTS: Final = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+_DONE: Final = b"data: [DONE]\n\n"
+
+Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class OpenAiError(Exception):
+    """Answered in the form that OpenAI's clients read."""
+
+    def __init__(self, status: int, message: str, kind: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.document = {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+class OpenAiRoutes:
+    def __init__(self, backend: Backend, limits: Limits, crowd: Crowd) -> None:
+        self._backend = backend
+        self._limits = limits
+        self._crowd = crowd
+
+    def find(self, method: str, path: str) -> Handler | None:
+        if not path.startswith(PREFIX):
+            return None
+        route = path[len(PREFIX) :]
+        if method == "GET" and (route == "models" or route.startswith("models/")):
+            return _answering(self._models)
+        if method == "POST" and route in CALLS:
+            return _answering(self._call)
+        return None
+
+    async def _models(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        _, _, wanted = scope["path"][len(PREFIX) :].partition("/")
+        workers: list[WorkerView] = expect(await self._backend.ask(ReadWorkers), list)
+        caller: Caller = scope[CALLER]
+        full = {name for worker in workers for name in worker.capabilities.models}
+        written = {self._backend.names.as_written(name, caller.user) for name in full}
+        names = sorted(name for name in written if name is not None)
+        alike = {"object": "model", "created": 0, "owned_by": "mycel"}
+        found = [{"id": name, **alike} for name in names]
+        if not wanted:
+            await answer(send, 200, msgspec.json.encode({"object": "list", "data": found}))
+            return
+        for model in found:
+            if model["id"] == wanted:
+                await answer(send, 200, msgspec.json.encode(model))
+                return
+        raise _no_model(wanted)
+
+    async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
+        check_media_type(scope)
+        body = _body(await read_body(scope, receive, self._limits.request_bytes))
+        route = scope["path"][len(PREFIX) :]
+        job = job_routes.new_id()
+        caller: Caller = scope[CALLER]
+        with self._crowd.waits.held(caller.user), self._backend.streaming(job) as pieces:
+            await self._submit(caller, job, route, body)
+            hung_up = asyncio.ensure_future(hang_up(receive))
+            ended = asyncio.ensure_future(self._end(job))
+            try:
+                if body.get("stream") is True:
+                    await _stream(send, pieces, ended, hung_up)
+                else:
+                    await _whole(send, ended, hung_up)
+            finally:
+                hung_up.cancel()
+                if not ended.done():
+                    ended.cancel()
+                    await self._cancel(job)
+
+    async def _submit(self, caller: Caller, job: JobId, route: str, body: dict[str, Any]) -> None:
+        given = {"openai": {"route": route, "body": body}}
+        model = body["model"]
+        try:
+            full = self._backend.names.meant(model, caller.user)
+        except Problem as problem:
+            raise OpenAiError(400, problem.detail, "invalid_request_error") from None
+        specification = Specification(Work("model", model=full), Requirements())
+        job_routes.check(self._backend, caller, specification)
+        submit = Submit(
+            request=0,  # type: ignore[arg-type]
+            job_id=job,
+            name=route,
+            user=caller.user,
+            specification=specification,
+            count=1,
+            arguments=msgspec.json.encode([given]),
+            close=True,
+            require_satisfiable=True,
+        )
+        try:
+            reply = await self._backend.ask(
+                lambda request: msgspec.structs.replace(submit, request=request)
+            )
+        except Unprocessable:
+            raise _no_model(model) from None
+        expect(reply, SubmittedView)
+
+    async def _end(self, job: JobId) -> TaskEnded:
+        reply = await self._backend.ask(lambda request: WaitTask(request, job, 0))
+        ended = expect(reply, TaskIsOver).ended
+        if ended is not None:
+            return ended
+        # It was quicker than the question.
+        result = await self._backend.read(lambda reader: reader.result(job, 0))
+        assert result is not None, "it has ended a moment ago"
+        return result.ended
+
+    async def _cancel(self, job: JobId) -> None:
+        """Nobody waits for it any more."""
+        await self._backend.ask(lambda request: CancelTask(request, job, 0))
+
+
+def _answering(handler: Handler) -> Handler:
+    async def answering(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await handler(scope, receive, send)
+        except OpenAiError as error:
+            await answer(send, error.status, msgspec.json.encode(error.document))
+        except Refusal as refusal:
+            refused = OpenAiError(503, str(refusal), "server_error")
+            await answer(send, refused.status, msgspec.json.encode(refused.document))
+
+    return answering
+
+
+def _body(raw: bytes) -> dict[str, Any]:
+    try:
+        body = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise OpenAiError(400, f"the body is no JSON: {error}", "invalid_request_error") from None
+    if nests_too_deeply(raw):
+        text = f"the body is nested more than {DEPTH_MAX} levels deep"
+        raise OpenAiError(400, text, "invalid_request_error")
+    if not isinstance(body, dict) or not isinstance(body.get("model"), str) or not body["model"]:
+        raise OpenAiError(400, "the body is an object with a model", "invalid_request_error")
+    return body
+
+
+def _no_model(name: str) -> OpenAiError:
+    return OpenAiError(
+        404,
+        f"no known worker serves the model {name!r}; GET /v1/models lists those that are served",
+        "invalid_request_error",
+        "model_not_found",
+    )
+
+
+async def _whole(
+    send: Send, ended: asyncio.Future[TaskEnded], hung_up: asyncio.Future[None]
+) -> None:
+    await asyncio.wait((ended, hung_up), return_when=asyncio.FIRST_COMPLETED)
+    if ended.done():
+        await answer(send, 200, bytes(_result(ended.result())))
+
+
+class _Value(msgspec.Struct):
+    json: msgspec.Raw
+
+
+def _result(end: TaskEnded) -> msgspec.Raw:
+    ended = _ended(end)
+    return msgspec.json.decode(ended.value, type=_Value).json
+
+
+def _ended(end: TaskEnded) -> TaskEnded:
+    if end.state == "succeeded":
+        return end
+    timed_out = end.attempt_state == "timed_out"
+    at_fault = end.attempt_state == "failed" and end.error.startswith("the model server answered 4")
+    status = 504 if timed_out else 400 if at_fault else 502
+    kind = "invalid_request_error" if at_fault else "server_error"
+    raise OpenAiError(status, end.error or f"the request was {end.state}", kind)
+
+
+async def _stream(
+    send: Send,
+    pieces: Pieces,
+    ended: asyncio.Future[TaskEnded],
+    hung_up: asyncio.Future[None],
+) -> None:
+    started = 0
+    """The number of the attempt whose tokens the client has seen."""
+    while not hung_up.done():
+        for number, piece in pieces.take():
+            if not started and piece:
+                await send({"type": "http.response.start", "status": 200, "headers": _EVENTS})
+                started = number
+            if started and (number != started or not piece):
+                await _break_off(
+                    send, "the worker, or its model, was lost in the middle of the answer"
+                )
+                return
+            if piece:
+                await _event(send, piece)
+        if ended.done():
+            await _end(send, ended, started)
+            return
+        await pieces.more(ended, hung_up)
+
+
+async def _end(send: Send, ended: asyncio.Future[TaskEnded], started: int) -> None:
+    try:
+        _ended(ended.result())
+    except OpenAiError as error:
+        if not started:
+            raise
+        await _break_off(send, str(error))
+        return
+    if not started:  # a stream without a single token
+        await send({"type": "http.response.start", "status": 200, "headers": _EVENTS})
+    await send({"type": "http.response.body", "body": _DONE})
+
+
+async def _event(send: Send, data: bytes) -> None:
+    body = b"data: " + data + b"\n\n"
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _break_off(send: Send, message: str) -> None:
+    """OpenAI's clients raise on an event with an error in it."""
+    await _event(send, msgspec.json.encode(OpenAiError(502, message, "server_error").document))
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,166 @@
+"""`mycel submit FILE`: a job from a file in TOML, YAML or JSON."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import threading
+from typing import Final
+
+import msgspec
+
+from mycel.cli.arguments import connect, parser
+from mycel.cli.errors import CommandError
+from mycel.cli.output_follower import Shown
+from mycel.cli.tables import print_json, print_json_line, print_table, size
+from mycel.cli.terminal import write_own
+from mycel.client import Client, Invalid, Job
+from mycel.client.errors import ClientError
+from mycel.client.job_files import JobFile
+from mycel.client.responses import Preview, Result, ShapePreview
+
+from .get import Moving
+
+OUTPUT_SECONDS: Final = 5.0
+"""So long the last output is waited for, once the last result is there."""
+
+
+def main(given: list[str]) -> int:
+    options = parser(
+        "submit", "Submit a job from a TOML, YAML or JSON file; '-' reads JSON or YAML."
+    )
+    options.add_argument("file", metavar="FILE")
+    how = options.add_mutually_exclusive_group()
+    how.add_argument("--wait", action="store_true", help="until the job has ended")
+    how.add_argument(
+        "--follow",
+        action="store_true",
+        help="print results as they come, and the output of tasks that take longer than a moment",
+    )
+    how.add_argument(
+        "--dry-run", action="store_true", help="say what would come of it, and submit nothing"
+    )
+    chosen = options.parse_args(given)
+    file = JobFile.read(chosen.file)
+    with connect(chosen) as client:
+        try:
+            if chosen.dry_run:
+                return _preview(client.preview_job(file.body), chosen)
+            if file.local.sources:
+                moving = Moving("sent")
+                client.upload(file.local.sources, moving)
+                moving.end()
+            job = client.submit_job_in_parts(file.body, _progress)
+        except Invalid as error:
+            raise CommandError(f"{file.place(error.path, error.detail)}: {error.detail}") from error
+        return _report(client, job, chosen)
+
+
+def _progress(sent: int) -> None:
+    if sys.stderr.isatty():
+        write_own(sys.stderr, f"\r{sent:,} tasks sent")
+        sys.stderr.flush()
+
+
+def _preview(preview: Preview, options: argparse.Namespace) -> int:
+    if options.json:
+        print_json(preview)
+        return 0
+    print(f"{preview.tasks:,} task{'s' if preview.tasks != 1 else ''}")
+    if preview.stages:
+        print()
+        print_table(
+            ("STAGE", "TASKS", "NEEDS", "ON FAILURE"),
+            [
+                (one.name, f"{one.tasks:,}", ", ".join(one.needs) or "-", one.on_failure)
+                for one in preview.stages
+            ],
+        )
+    print()
+    print_table(
+        ("TASKS", "STAGES", "RESOURCES", "FROM", "WORKERS", "FREE NOW", "SIDE BY SIDE"),
+        [
+            (
+                f"{one.tasks:,}",
+                ", ".join(one.stages) or "-",
+                _resources(one),
+                one.source,
+                f"{one.workers_able} of {one.workers_known}",
+                str(one.workers_free),
+                f"{one.slots:,}",
+            )
+            for one in preview.shapes
+        ],
+    )
+    for one in preview.shapes:
+        for row in one.missing:
+            more = row.count - len(row.workers)
+            who = ", ".join(row.workers) + (f" and {more} more" if more > 0 else "")
+            print(f"  {who}: {row.reason}")
+        if not one.workers_able:
+            print(f"  {_resources(one)}: no known worker can run this; it would wait for one")
+    return 0
+
+
+def _resources(shape: ShapePreview) -> str:
+    asked = shape.requirements
+    cores = asked.get("cpu_cores")
+    parts = [f"{cores:g} cores" if cores != 1 else "1 core"] if cores else []
+    sizes = {"memory": asked.get("min_memory"), "disk": asked.get("disk")}
+    parts += [f"{size(amount)} {name}" for name, amount in sizes.items() if amount]
+    if asked.get("gpus"):
+        gpus = asked["gpus"]
+        parts.append(f"{gpus['count']:g} GPU {gpus.get('model', '')}".rstrip())
+    parts += [f"{amount:g} {name}" for name, amount in asked.get("custom", {}).items()]
+    return ", ".join(parts) or "a slot of its model"
+
+
+def _follow(client: Client, job: Job) -> None:
+    """Results as they come, and meanwhile what tasks that take longer write."""
+    output = threading.Thread(target=_show_output, args=(client, job.id), daemon=True)
+    output.start()
+    for result in client.results(job.id):
+        said = _said(result).partition("\n")[0]
+        print(f"{job.id}.{result.index}  {result.state}  {said}", flush=True)
+    output.join(OUTPUT_SECONDS)
+
+
+def _said(result: Result) -> str:
+    """In a line: what went wrong, the value, or a process' exit code."""
+    if result.error:
+        return result.error
+    if result.size:
+        return f"{size(result.size)}; Client.result brings it"
+    if result.value is None and result.exit_code is not None:
+        return f"exit code {result.exit_code}"
+    return msgspec.json.encode(result.value).decode()
+
+
+def _show_output(client: Client, job: str) -> None:
+    with contextlib.suppress(ClientError, BrokenPipeError):  # the results say what went wrong
+        Shown(prefixed=True, raw=True).show_all(client.follow_logs(job))
+
+
+def _report(client: Client, job: Job, options: argparse.Namespace) -> int:
+    if options.follow:
+        if options.json:
+            for result in client.results(job.id):
+                print_json_line(result)
+        else:
+            _follow(client, job)
+        job = client.job(job.id)
+        return 0 if job.state == "succeeded" else 1
+    if options.wait:
+        job = client.wait_job(job.id)
+    if options.json:
+        print_json(client.get(f"/api/v1/jobs/{job.id}"))
+    elif options.wait:
+        counts = job.tasks
+        print(
+            f"{job.id}  {job.state}: {counts.succeeded} succeeded, {counts.failed} failed, "
+            f"{counts.cancelled} cancelled"
+        )
+    else:
+        print(job.id)
+    return 0 if not options.wait or job.state == "succeeded" else 1

@@ -1,0 +1,237 @@
+"""What waits, by shape.
+
+Fresh tasks stay in their blocks; a `ShapeQueue` holds the blocks in order of arrival, and in
+front of them, one by one, the tasks that came back. Tasks that back off wait in a heap.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from mycel.core.identifiers import LeaseId, PeerId
+from mycel.core.model.jobs import Block, Job, Specification, TaskKey
+from mycel.core.model.work import Shape
+
+if TYPE_CHECKING:
+    from mycel.core.scheduler.records import Lease
+
+_FADING: Final = 0.05
+"""How much one more duration counts in a mean."""
+
+
+def share_of(count: int, of_all: int) -> float:
+    """How much the latest `count` values count in the fading mean of so many."""
+    return max(1.0 - (1.0 - _FADING) ** count, count / of_all)
+
+
+class Waiting:
+    """A task that was out before, or is held apart for another reason."""
+
+    __slots__ = ("block", "index", "key")
+
+    def __init__(self, key: TaskKey, block: Block, index: int) -> None:
+        self.key = key
+        self.block = block
+        self.index = index
+
+
+class Usual:
+    """How long tasks of a shape take. It outlives the queue."""
+
+    __slots__ = ("count", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds: float | None = None
+
+    def measure(self, seconds: float, count: int = 1) -> float:
+        """How long these took, 1 being usual; `seconds` is their mean."""
+        self.count += count
+        if self.seconds is None or self.seconds <= 0.0:
+            self.seconds = seconds
+            return 1.0
+        relative = seconds / self.seconds
+        self.seconds += share_of(count, self.count) * (seconds - self.seconds)
+        return relative
+
+
+class ShapeQueue:
+    """The waiting tasks of one shape, and the bookkeeping of its leases."""
+
+    def __init__(self, shape: Shape, order: int, usual: Usual) -> None:
+        self.shape = shape
+        self.order = order
+        self.usual = usual
+        self.blocks: deque[Block] = deque()
+        self.came_back: deque[Waiting] = deque()
+        self.fresh_old = 0
+        """Fresh tasks of blocks older than this boot."""
+        self.fresh_new = 0
+        self.recovering: set[tuple[str, int]] = set()
+        """Journalled leases (worker, lease) that have not reported since the restart."""
+        self.leases: dict[tuple[PeerId, LeaseId], Lease] = {}
+        self.held_slots = 0
+        self.asked_slots = 0
+        """Asked for and not answered yet."""
+        self.asked = 0
+        """The workers asked, as a mask of their slots in the pool."""
+        self.refused = 0
+        """Those that said no a moment ago: they are not asked again yet."""
+        self.live = 0
+        """Attempts out under leases of this shape."""
+        self.careful_until = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """Tasks that could be sent now, had a lease room."""
+        fresh = self.fresh_new if self.recovering else self.fresh_new + self.fresh_old
+        return fresh + len(self.came_back)
+
+    @property
+    def all_waiting(self) -> int:
+        return self.fresh_new + self.fresh_old + len(self.came_back)
+
+    def add_block(self, block: Block) -> None:
+        self.blocks.append(block)
+        if block.old:
+            self.fresh_old += block.fresh
+        else:
+            self.fresh_new += block.fresh
+
+    def take(self, limit: int) -> list[tuple[Block, int]]:
+        """Up to `limit` tasks, those that came back first."""
+        taken: list[tuple[Block, int]] = []
+        while self.came_back and len(taken) < limit:
+            waiting = self.came_back.popleft()
+            taken.append((waiting.block, waiting.index))
+        if len(taken) >= limit:
+            return taken
+        for block in self._open_blocks():
+            before = len(taken)
+            taken.extend((block, index) for index in block.take(limit - before))
+            self._count_fresh(block, before - len(taken))
+            if len(taken) >= limit:
+                break
+        return taken
+
+    def take_one(self, block: Block, index: int) -> bool:
+        """Takes this task out of its order, wherever it waits; False if it does not wait here."""
+        if block.take_one(index):
+            self._count_fresh(block, -1)
+            return True
+        for position, waiting in enumerate(self.came_back):
+            if waiting.index == index and waiting.block is block:
+                del self.came_back[position]
+                return True
+        return False
+
+    def give_back(self, waiting: Waiting) -> None:
+        self.came_back.append(waiting)
+
+    def position(self, block: Block, index: int) -> int:
+        """How many tasks are ahead of this one."""
+        for place, waiting in enumerate(self.came_back):
+            if waiting.index == index and waiting.block is block:
+                return place
+        ahead = len(self.came_back)
+        for other in self.blocks:
+            if other is block:
+                return ahead + max(0, index - (block.first + block.cursor))
+            ahead += other.fresh
+        return ahead
+
+    def specifications(self) -> Iterator[Specification]:
+        """Of the tasks that wait here, some of them more than once."""
+        for waiting in self.came_back:
+            yield waiting.block.group.specification
+        for block in self.blocks:
+            if block.fresh:
+                yield block.group.specification
+
+    def next_files(self) -> list[str]:
+        """Digests of what the task needs that is sent next."""
+        if self.came_back:
+            return self.came_back[0].block.files_of(self.came_back[0].index)
+        block = next((block for block in self.blocks if block.fresh), None)
+        return [] if block is None else block.files_of(block.first + block.cursor)
+
+    def drop_job(self, job: Job) -> None:
+        """The job has ended: nothing of it waits."""
+        self.blocks = deque(block for block in self.blocks if block.job is not job)
+
+    def _open_blocks(self) -> list[Block]:
+        while self.blocks and self.blocks[0].fresh == 0:
+            self.blocks.popleft()
+        if self.recovering:
+            return [block for block in self.blocks if not block.old and block.fresh]
+        # Most often the first block alone fills the room.
+        return [block for block in self.blocks if block.fresh]
+
+    def _count_fresh(self, block: Block, change: int) -> None:
+        if block.old:
+            self.fresh_old += change
+        else:
+            self.fresh_new += change
+
+
+class Backoff:
+    """Tasks that wait for their next try."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Waiting]] = []
+        self._due: dict[TaskKey, float] = {}
+        self._shapes: dict[Shape, set[TaskKey]] = {}
+        self._order = 0
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def __contains__(self, key: TaskKey) -> bool:
+        return key in self._due
+
+    @property
+    def next_due(self) -> float | None:
+        self._skip_removed()
+        return self._heap[0][0] if self._heap else None
+
+    def due_at(self, key: TaskKey) -> float | None:
+        return self._due.get(key)
+
+    def has_any_of(self, shape: Shape) -> bool:
+        return shape in self._shapes
+
+    def add(self, waiting: Waiting, due_at: float) -> None:
+        self._order += 1
+        self._due[waiting.key] = due_at
+        self._shapes.setdefault(waiting.block.group.shape, set()).add(waiting.key)
+        heapq.heappush(self._heap, (due_at, self._order, waiting))
+
+    def remove(self, key: TaskKey, block: Block) -> bool:
+        if self._due.pop(key, None) is None:
+            return False
+        self._forget(key, block)
+        return True
+
+    def take_due(self, now: float) -> list[Waiting]:
+        due = []
+        while self._heap and self._heap[0][0] <= now:
+            due_at, _, waiting = heapq.heappop(self._heap)
+            if self._due.get(waiting.key) == due_at:
+                del self._due[waiting.key]
+                self._forget(waiting.key, waiting.block)
+                due.append(waiting)
+        return due
+
+    def _forget(self, key: TaskKey, block: Block) -> None:
+        shape = block.group.shape
+        keys = self._shapes[shape]
+        keys.discard(key)
+        if not keys:
+            del self._shapes[shape]
+
+    def _skip_removed(self) -> None:
+        while self._heap and self._due.get(self._heap[0][2].key) != self._heap[0][0]:
+            heapq.heappop(self._heap)

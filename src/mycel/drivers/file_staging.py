@@ -1,0 +1,350 @@
+"""A driver for tasks with files, around any other: what they need is there before they start,
+and what they leave is safe before they have succeeded.
+
+    submit ─▶ preparing ─▶ the driver itself ─▶ gathering ─▶ bringing home ─▶ finished
+                  │                │                └─ failed: what it declared is not there
+                  │                └─ returned, withdrawn, failed
+                  └─ withdrawn; failed: what it needs cannot be had
+
+Tasks without files pass through untouched. What comes behind a task is prepared meanwhile, and
+whatever is ready first runs first. To gather is to read and hash what the task left, which takes a
+core: it belongs to the attempt and its time-out, and nothing else starts in its lane before it is
+done. To bring it home is to wait for the network, and holds up nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from mycel.blobs.errors import BadTree
+from mycel.blobs.task_transfers import Gathered
+from mycel.core.identifiers import AttemptId, LaneId
+from mycel.core.model.task_files import BadFile, mentions_files
+from mycel.runtime.clock import boot_seconds
+
+from .interface import LONG_SECONDS, Driver, DriverListener, Finished, Run, Text
+
+GATHER_SECONDS_MIN: Final = 1.0
+"""A task that ends just in time has at least so long for its outputs."""
+DISCARD_SECONDS_MAX: Final = 2.0
+"""So long the end waits for folders that are being removed; what is left, the next start finds."""
+
+
+class Files(Protocol):
+    """`blobs.errands.TaskFiles`."""
+
+    async def prepare(self, run: Run) -> Run: ...
+    async def gather(self, run: Run) -> Gathered: ...
+    async def bring_home(self, run: Run, gathered: Gathered) -> None: ...
+    async def discard(self, run: Run) -> None: ...
+
+
+class _Filed:
+    """A task with files, on its way."""
+
+    def __init__(self, lane: LaneId, run: Run) -> None:
+        self.lane = lane
+        self.run = run
+        self.preparing: asyncio.Task[None] | None = None
+        self.collecting: asyncio.Task[None] | None = None
+        self.ended: Finished | None = None
+        """How it ended, while its outputs are collected."""
+
+
+class _TimedOut(Exception):
+    """The attempt's time ended while its outputs were read."""
+
+
+class _Gate:
+    """A lane that has a task with outputs: what comes behind waits here, not in the driver, which
+    would start it as soon as the task's own process has ended."""
+
+    def __init__(self, attempt: AttemptId) -> None:
+        self.attempt = attempt
+        self.is_long = False
+        self.waiting: deque[Run] = deque()
+
+
+class Filing:
+    """A `Driver`, and the listener of the one inside."""
+
+    def __init__(
+        self,
+        listener: DriverListener,
+        files: Files,
+        timeout: Callable[[float | None], float | None] = lambda seconds: seconds,
+    ) -> None:
+        """`timeout`: how long a task may run that says so much itself."""
+        self._listener = listener
+        self._files = files
+        self._timeout = timeout
+        self._inner: Driver | None = None
+        self._filed: dict[AttemptId, _Filed] = {}
+        self._gates: dict[LaneId, _Gate] = {}
+        self._discarding: set[asyncio.Task[None]] = set()
+
+    def around(self, inner: Driver) -> Filing:
+        self._inner = inner
+        return self
+
+    @property
+    def inner(self) -> Driver:
+        assert self._inner is not None, "there is no driver inside yet"
+        return self._inner
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    # The driver
+
+    def submit(self, lane: LaneId, runs: list[Run]) -> None:
+        filed = [run for run in runs if _has_files(run)]
+        if not filed:
+            if lane in self._gates:
+                self._hand_on(lane, runs)
+            else:
+                self.inner.submit(lane, runs)
+            return
+        plain = [run for run in runs if not _has_files(run)]
+        if plain:
+            self._hand_on(lane, plain)
+        for run in filed:
+            one = self._filed[run.attempt] = _Filed(lane, run)
+            one.preparing = asyncio.create_task(self._prepare(one))
+
+    def withdraw(self, attempts: list[AttemptId]) -> None:
+        rest = [attempt for attempt in attempts if not self._stop_preparing(attempt)]
+        rest = self._withdraw_waiting(rest)
+        if rest:
+            self.inner.withdraw(rest)
+
+    def kill(self, attempts: list[AttemptId]) -> None:
+        rest = []
+        for attempt in attempts:
+            one = self._filed.get(attempt)
+            if one is not None and one.collecting is not None:
+                # Soon, not now: a task that has not begun would end without a word.
+                asyncio.get_running_loop().call_soon(one.collecting.cancel)
+            elif not self._stop_preparing(attempt):
+                rest.append(attempt)
+        rest = self._withdraw_waiting(rest)
+        if rest:
+            self.inner.kill(rest)
+
+    def close_lane(self, lane: LaneId) -> None:
+        self.inner.close_lane(lane)
+
+    async def close(self) -> None:
+        for attempt in list(self._filed):
+            self._stop_preparing(attempt)
+        self._withdraw_waiting(
+            [run.attempt for gate in self._gates.values() for run in gate.waiting]
+        )
+        await self.inner.close()
+        await asyncio.sleep(0)
+        tasks = [one.collecting for one in self._filed.values() if one.collecting is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._discarding:
+            await asyncio.wait(self._discarding, timeout=DISCARD_SECONDS_MAX)
+        for task in self._discarding:
+            task.cancel()
+        await asyncio.gather(*self._discarding, return_exceptions=True)
+
+    def _stop_preparing(self, attempt: AttemptId) -> bool:
+        one = self._filed.get(attempt)
+        if one is None or one.preparing is None:
+            return False
+        one.preparing.cancel()
+        self._forget(attempt)
+        asyncio.get_running_loop().call_soon(self._listener.withdrawn, [attempt])
+        return True
+
+    # Before and after
+
+    async def _prepare(self, one: _Filed) -> None:
+        attempt = one.run.attempt
+        try:
+            ready = await self._files.prepare(one.run)
+        except (BadFile, BadTree) as error:
+            self._fail(attempt, str(error), its_own=True)
+        except Exception as error:  # noqa: BLE001 - the edge that owns it: else it never ends
+            self._fail(attempt, f"its inputs cannot be had: {error}", its_own=False)
+        else:
+            one.run, one.preparing = ready, None
+            self._hand_on(one.lane, [ready])
+
+    def _fail(self, attempt: AttemptId, error: str, *, its_own: bool) -> None:
+        self._forget(attempt)
+        now = boot_seconds()
+        fault = not its_own
+        self._listener.finished(
+            [
+                Finished(
+                    attempt,
+                    "failed",
+                    error=error,
+                    driver_fault=fault,
+                    started_at=now,
+                    ended_at=now,
+                )
+            ]
+        )
+
+    async def _collect(self, one: _Filed, ended: Finished) -> None:
+        try:
+            gathered = await self._gather(one, ended)
+            self._open(one.lane, one.run.attempt)
+            cpu_seconds = ended.cpu_seconds + gathered.cpu_seconds
+            ended = msgspec.structs.replace(ended, cpu_seconds=cpu_seconds)
+            await self._files.bring_home(one.run, gathered)
+        except asyncio.CancelledError:
+            ended = msgspec.structs.replace(ended, state="cancelled", value=b"", error="cancelled")
+        except _TimedOut as error:
+            ended = msgspec.structs.replace(ended, state="timed_out", value=b"", error=str(error))
+        except BadTree as error:
+            ended = msgspec.structs.replace(ended, state="failed", value=b"", error=str(error))
+        except Exception as error:  # noqa: BLE001 - likewise
+            ended = msgspec.structs.replace(
+                ended,
+                state="failed",
+                value=b"",
+                error=f"its outputs cannot be brought home: {error}",
+                driver_fault=True,
+            )
+        self._open(one.lane, one.run.attempt)
+        self._forget(one.run.attempt)
+        self._listener.finished([ended])
+
+    async def _gather(self, one: _Filed, ended: Finished) -> Gathered:
+        """Within what is left of the attempt's time."""
+        seconds = self._timeout(one.run.work.timeout_seconds)
+        left = None
+        if seconds is not None:
+            left = max(seconds - (ended.ended_at - ended.started_at), GATHER_SECONDS_MIN)
+        loop = asyncio.get_running_loop()
+        turning_long = loop.call_later(LONG_SECONDS, self._is_long, one.run.attempt)
+        try:
+            async with asyncio.timeout(left):
+                return await self._files.gather(one.run)
+        except TimeoutError:
+            raise _TimedOut(f"timed out after {seconds:g} s, while its outputs were read") from None
+        finally:
+            turning_long.cancel()
+
+    # One task with outputs at a time
+
+    def _hand_on(self, lane: LaneId, runs: list[Run]) -> None:
+        """Gives the driver what is ready, up to the first task with outputs."""
+        gate = self._gates.get(lane)
+        if gate is not None:
+            gate.waiting.extend(runs)
+            if gate.is_long:
+                self._give_back(lane, gate)
+            return
+        for number, run in enumerate(runs):
+            if run.work.outputs is not None:
+                gate = self._gates[lane] = _Gate(run.attempt)
+                gate.waiting.extend(runs[number + 1 :])
+                runs = runs[: number + 1]
+                break
+        self.inner.submit(lane, runs)
+
+    def _open(self, lane: LaneId, attempt: AttemptId) -> None:
+        """That task takes nothing of its lane any more."""
+        gate = self._gates.get(lane)
+        if gate is not None and gate.attempt == attempt:
+            del self._gates[lane]
+            if gate.waiting:
+                self._hand_on(lane, list(gate.waiting))
+
+    def _is_long(self, attempt: AttemptId) -> None:
+        """Others may run sooner elsewhere than behind it."""
+        one = self._filed.get(attempt)
+        gate = None if one is None else self._gates.get(one.lane)
+        if one is not None and gate is not None and gate.attempt == attempt:
+            gate.is_long = True
+            self._give_back(one.lane, gate)
+
+    def _give_back(self, lane: LaneId, gate: _Gate) -> None:
+        attempts = [run.attempt for run in gate.waiting]
+        gate.waiting.clear()
+        if attempts:
+            asyncio.get_running_loop().call_soon(self.returned, lane, attempts)
+
+    def _withdraw_waiting(self, attempts: list[AttemptId]) -> list[AttemptId]:
+        """Withdraws those that wait here; the others come back."""
+        if not self._gates:
+            return attempts
+        wanted, found = set(attempts), []
+        for gate in self._gates.values():
+            found += [run.attempt for run in gate.waiting if run.attempt in wanted]
+            gate.waiting = deque(run for run in gate.waiting if run.attempt not in wanted)
+        if found:
+            asyncio.get_running_loop().call_soon(self.withdrawn, found)
+        return [attempt for attempt in attempts if attempt not in found]
+
+    def _forget(self, attempt: AttemptId) -> None:
+        one = self._filed.pop(attempt, None)
+        if one is not None:
+            self._open(one.lane, attempt)
+            task = asyncio.create_task(self._discard(one))
+            self._discarding.add(task)
+            task.add_done_callback(self._discarding.discard)
+
+    async def _discard(self, one: _Filed) -> None:
+        if one.preparing is not None:
+            await asyncio.wait([one.preparing])
+        await self._files.discard(one.run)
+
+    # What the driver inside tells
+
+    def started(self, attempts: list[tuple[AttemptId, float]]) -> None:
+        self._listener.started(attempts)
+        if self._gates:
+            for attempt, _ in attempts:
+                self._is_long(attempt)
+
+    def streamed(self, attempt: AttemptId, piece: bytes) -> None:
+        self._listener.streamed(attempt, piece)
+
+    def wrote(self, texts: list[Text]) -> None:
+        self._listener.wrote(texts)
+
+    def finished(self, finished: list[Finished]) -> None:
+        if not self._filed:
+            self._listener.finished(finished)
+            return
+        through = []
+        for ended in finished:
+            one = self._filed.get(ended.attempt)
+            if one is not None and ended.state == "succeeded" and one.run.work.outputs:
+                one.ended = ended
+                one.collecting = asyncio.create_task(self._collect(one, ended))
+            else:
+                self._forget(ended.attempt)
+                through.append(ended)
+        if through:
+            self._listener.finished(through)
+
+    def returned(self, lane: LaneId, attempts: list[AttemptId]) -> None:
+        for attempt in attempts:
+            self._forget(attempt)
+        self._listener.returned(lane, attempts)
+
+    def withdrawn(self, attempts: list[AttemptId]) -> None:
+        for attempt in attempts:
+            self._forget(attempt)
+        self._listener.withdrawn(attempts)
+
+
+def _has_files(run: Run) -> bool:
+    work = run.work
+    return bool(work.inputs or work.outputs or mentions_files(run.arguments))

@@ -1,0 +1,219 @@
+"""Drivers by name. The rest of Mycel asks here, and knows none of them itself.
+
+Each is imported only when it is asked for: the spawn helper, which is forked first of all,
+shall not carry them all. Other packages bring further drivers as entry points:
+
+    [project.entry-points."mycel.drivers"]
+    shout = "my_package:Shout"
+
+where `Shout(context)` makes a `Driver` of that name; see `docs/guides/drivers.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from .interface import GRACE_SECONDS, OUTPUT_BYTES_MAX
+from .task_devices import Holding
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from mycel.drivers.container.container_driver import ContainerSettings
+    from mycel.drivers.environments.build import EnvironmentSettings
+    from mycel.drivers.environments.environment_cache import Environments
+    from mycel.drivers.helper.helper_client import Helper
+
+    from .file_staging import Files
+    from .interface import Driver, DriverListener
+    from .report_server import Desk
+
+DRIVERS_GROUP: Final = "mycel.drivers"
+
+
+class DriverContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker gives to each of its drivers."""
+
+    helper: Helper
+    listener: DriverListener
+    root: Path
+    """A folder for all drivers; each has one of its own name in it."""
+    grace_seconds: float = GRACE_SECONDS
+    """From SIGTERM to SIGKILL."""
+    output_bytes_max: int = OUTPUT_BYTES_MAX
+    environment_settings: EnvironmentSettings | None = None
+    """How the environments of tasks are built; unset, as is usual."""
+    containers: ContainerSettings | None = None
+    """Unset where no engine works."""
+    environments: Environments | None = None
+    """`create_drivers` sets this: they share it."""
+    desk: Desk | None = None
+    """Where tasks report; unset, they cannot."""
+    files: Files | None = None
+    """Who sees to the files of tasks; without it tasks have none."""
+    holding: Holding = Holding()
+    """What holds the tasks of drivers that have no walls of their own."""
+
+
+class DriverFault(Exception):
+    """The worker's owner has to mend the configuration or the installed packages."""
+
+
+class UnknownDriver(DriverFault):
+    """The configuration names a driver that is not installed."""
+
+    def __init__(self, name: str) -> None:
+        known = ", ".join(sorted({*FACTORIES, *installed_drivers()}))
+        super().__init__(f"unknown driver {name!r}: there are {known}")
+
+
+class BrokenDriver(DriverFault):
+    """A package promises a driver and does not bring it."""
+
+    def __init__(self, name: str, entry_point: EntryPoint, reason: object) -> None:
+        super().__init__(
+            f"the driver {name!r} ({entry_point.value}, entry point group {DRIVERS_GROUP}) cannot "
+            f"be loaded: {reason}; mend or uninstall its package, or leave it out of [worker] "
+            "drivers"
+        )
+
+
+def _process(context: DriverContext) -> Driver:
+    from mycel.drivers.process.process_driver import ProcessDriver
+
+    return _in_environments(context, ProcessDriver)
+
+
+def _python(context: DriverContext) -> Driver:
+    from mycel.drivers.python.interpreter_pool import PoolLimits
+    from mycel.drivers.python.python_driver import PythonDriver
+
+    return _in_environments(
+        context,
+        lambda inner: PythonDriver(
+            inner.helper,
+            inner.listener,
+            inner.root / "python",
+            grace_seconds=inner.grace_seconds,
+            limits=PoolLimits(output_bytes_max=inner.output_bytes_max),
+            holding=inner.holding,
+            desk=inner.desk,
+        ),
+    )
+
+
+def _in_environments(context: DriverContext, make: Callable[[DriverContext], Driver]) -> Driver:
+    """A driver whose tasks may ask for packages, which all such drivers share."""
+    from .preparation import PreparingDriver
+
+    assert context.environments is not None
+    return PreparingDriver(
+        lambda listener: make(msgspec.structs.replace(context, listener=listener)),
+        context.listener,
+        context.environments,
+    )
+
+
+def _container(context: DriverContext) -> Driver:
+    from mycel.drivers.container.container_driver import container_driver
+
+    if context.containers is None:
+        raise DriverFault(
+            "the driver 'container' was asked for, and neither podman nor docker works here: the "
+            "log says why"
+        )
+    return container_driver(context)
+
+
+def _model(context: DriverContext) -> Driver:
+    from mycel.drivers.model.model_driver import ModelDriver
+
+    return ModelDriver(context.listener)
+
+
+def _service(context: DriverContext) -> Driver:
+    from mycel.drivers.model.service_driver import ServiceDriver
+
+    return ServiceDriver(
+        context.helper,
+        context.listener,
+        context.root / "service",
+        context.grace_seconds,
+        context.holding,
+    )
+
+
+FACTORIES: Final[dict[str, Callable[[DriverContext], Driver]]] = {
+    "process": _process,
+    "python": _python,
+    "container": _container,
+    "model": _model,
+    "service": _service,
+}
+
+
+def installed_drivers() -> dict[str, EntryPoint]:
+    """Those of other packages; nobody takes the name of one of ours."""
+    from mycel.plugins import installed
+
+    found = installed(DRIVERS_GROUP)
+    return {name: one for name, one in found.items() if name not in FACTORIES}
+
+
+def offered_drivers(
+    wanted: tuple[str, ...] | None, *, has_containers: bool = False
+) -> tuple[str, ...]:
+    """Those that were asked for; else all that work here."""
+    if wanted is not None:
+        return tuple(dict.fromkeys(wanted))
+    ours = [name for name in FACTORIES if name != "container" or has_containers]
+    return (*ours, *sorted(installed_drivers()))
+
+
+def create_drivers(names: Iterable[str], context: DriverContext) -> list[Driver]:
+    """All that a worker has. Raises `DriverFault`."""
+    from mycel.drivers.environments.build import EnvironmentSettings
+    from mycel.drivers.environments.environment_cache import Environments
+
+    from .helper_commands import Errands
+
+    environments = Environments(
+        context.root / "environments",
+        Errands(context),
+        context.environment_settings or EnvironmentSettings(),
+        holding=context.holding,
+    )
+    context = msgspec.structs.replace(context, environments=environments)
+    return [_with_files(name, context) for name in names]
+
+
+def _with_files(name: str, context: DriverContext) -> Driver:
+    # A service has no input.
+    if context.files is None or name == "service":
+        return create_driver(name, context)
+    from .file_staging import Filing
+
+    filing = Filing(context.listener, context.files, context.holding.timeout)
+    listener: DriverListener = filing
+    return filing.around(create_driver(name, msgspec.structs.replace(context, listener=listener)))
+
+
+def create_driver(name: str, context: DriverContext) -> Driver:
+    """One of them: ours need a context of `create_drivers`."""
+    factory = FACTORIES.get(name)
+    if factory is not None:
+        return factory(context)
+    entry_point = installed_drivers().get(name)
+    if entry_point is None:
+        raise UnknownDriver(name)
+    try:
+        driver: Driver = entry_point.load()(context)
+    except Exception as error:
+        raise BrokenDriver(name, entry_point, f"{type(error).__name__}: {error}") from error
+    if getattr(driver, "name", None) != name:
+        raise BrokenDriver(name, entry_point, f"it has made {driver!r}, which has another name")
+    return driver

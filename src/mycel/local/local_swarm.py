@@ -1,0 +1,183 @@
+"""A whole swarm on this machine, as `mycel up`, the demo and the benchmarks start it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mycel.access.founder import found
+from mycel.access.home import Home, find_home, read_state
+from mycel.access.tokens import load_api_token
+from mycel.cli.errors import CommandError, UsageError
+from mycel.client import Client
+from mycel.config.reload import Changes
+
+from . import role_processes, swarm_plan
+from .role_processes import Ready, Stopped
+
+RELOAD_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 0.01
+
+
+class Running(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What `mycel up --json` prints."""
+
+    api: str
+    token: str
+    home: str
+    pids: dict[str, int]
+    metrics: dict[str, str] = {}
+    """Where roles other than the scheduler show theirs, if they do."""
+    walls: dict[str, str] = {}
+    """What holds the tasks of each worker."""
+
+    def client(self) -> Client:
+        return Client.from_home(self.home, self.token)
+
+    def walls_lines(self) -> list[str]:
+        """For people: one, if all workers have the same."""
+        by_walls: dict[str, list[str]] = {}
+        for name, walls in self.walls.items():
+            by_walls.setdefault(walls, []).append(name)
+        if len(by_walls) == 1:
+            return list(by_walls)
+        return [f"{', '.join(names)}: {walls}" for walls, names in by_walls.items()]
+
+
+def up(
+    home: Path | str | None = None, workers: int | None = None, port: int | None = None
+) -> tuple[Running, list[str]]:
+    """Starts what is missing; also says which roles that were."""
+    if workers is not None and not 1 <= workers <= swarm_plan.WORKERS_MAX:
+        raise UsageError(f"--workers is from 1 to {swarm_plan.WORKERS_MAX}")
+    if port is not None and not 0 <= port <= 65_535:
+        raise UsageError("--port is from 0 to 65535")
+    place = find_home(home, os.environ)
+    place.create()
+    with _one_at_a_time(place):
+        running = role_processes.running(place)
+        if "scheduler" in running:
+            _check_same_port(place, port)
+            port = None
+        made = swarm_plan.make(place, workers, port)
+        missing = [name for name in made.names if name not in running]
+        if missing:
+            swarm_plan.check_ports(made, missing)
+            swarm_plan.write(made, missing)
+            started = role_processes.start(place, missing)
+            running |= {name: ready.pid for name, ready in started.items()}
+        pids = {name: running[name] for name in _ordered(running)}
+        if not place.token_path.exists():  # its owner wants another, and has the key
+            found(place, swarm_plan.swarm_name(swarm_plan.user_settings(place)))
+        token = load_api_token(place.token_path)
+        states = _states(place, pids)
+        metrics = {name: state.metrics for name, state in states.items() if state.metrics}
+        walls = {name: state.walls for name, state in states.items() if state.walls}
+        return Running(_api_of(place), token, str(place.path), pids, metrics, walls), missing
+
+
+def down(home: Path | str | None = None, drain: bool = False) -> list[Stopped]:
+    """Stops everything, when what runs has ended if it is to `drain`; nothing to stop is
+    fine."""
+    place = find_home(home, os.environ)
+    if not place.path.is_dir():
+        return []
+    with _one_at_a_time(place):
+        return role_processes.stop(place, drain=drain)
+
+
+def reload(home: Path | str | None = None) -> dict[str, Changes]:
+    """Writes the settings of the roles that run anew, and tells each to read them; what each
+    has made of it."""
+    place = find_home(home, os.environ)
+    if not place.path.is_dir():
+        return {}
+    with _one_at_a_time(place):
+        running = role_processes.running(place)
+        swarm_plan.write(swarm_plan.make(place, None, None), running)
+        told = {name: _reloads(place, name) for name in _ordered(running)}
+        for name in told:
+            with suppress(ProcessLookupError):
+                os.kill(running[name], signal.SIGHUP)
+        ends = time.monotonic() + RELOAD_SECONDS
+        return {name: _reloaded(place, name, count, ends) for name, count in told.items()}
+
+
+def risks_of(running: Running) -> list[str]:
+    """What its owner should know of how the API can be reached."""
+    from mycel import config
+    from mycel.config.conflicts import risks
+
+    path = swarm_plan.config_path(Home(Path(running.home)), "scheduler")
+    return risks(config.load(path, dict(os.environ), {})) if path.exists() else []
+
+
+def _reloads(home: Home, name: str) -> int:
+    state = read_state(home.role(name).state_path, Ready)
+    return 0 if state is None else state.reloads
+
+
+def _reloaded(home: Home, name: str, count: int, ends: float) -> Changes:
+    """What a role says of it, once that is more than what it had said before."""
+    folder = home.role(name)
+    while time.monotonic() < ends:
+        state = read_state(folder.state_path, Ready)
+        if state is not None and state.reloaded is not None and state.reloads > count:
+            return state.reloaded
+        if folder.holder() is None:
+            return Changes([], [], "it has ended")
+        time.sleep(LOOK_SECONDS)
+    return Changes([], [], f"it has not answered within {RELOAD_SECONDS:g} s")
+
+
+def _ordered(names: dict[str, int]) -> list[str]:
+    def rank(name: str) -> tuple[int, int, str]:
+        role, _, number = name.partition("-")
+        order = ("gateway", "scheduler", "worker")
+        return (
+            order.index(role) if role in order else len(order),
+            int(number) if number.isdigit() else 0,
+            name,
+        )
+
+    return sorted(names, key=rank)
+
+
+def _api_of(home: Home) -> str:
+    state = read_state(home.role("scheduler").state_path, Ready)
+    if state is None or not state.api:
+        raise CommandError(f"the scheduler of {home.path} runs, and has not said where")
+    return state.api
+
+
+def _states(home: Home, names: Iterable[str]) -> dict[str, Ready]:
+    states = {name: read_state(home.role(name).state_path, Ready) for name in names}
+    return {name: state for name, state in states.items() if state is not None}
+
+
+def _check_same_port(home: Home, port: int | None) -> None:
+    api = _api_of(home)
+    if port not in (None, 0) and not api.endswith(f":{port}"):
+        raise CommandError(
+            f"the scheduler of {home.path} runs already, at {api}: 'mycel down' first, or leave "
+            f"--port away"
+        )
+
+
+@contextmanager
+def _one_at_a_time(home: Home) -> Iterator[None]:
+    """Two `mycel up` on one home: the second waits, and finds everything running."""
+    descriptor = os.open(home.path / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,116 @@
+"""Whether this node gets into its swarm at all, and what to tell who started it if not.
+
+A gateway that refuses the hello does so for a reason that waiting does not mend: a node that
+has never been inside ends with it. One that was inside goes on and keeps trying, because its
+tasks run on. A node that joins by a fresh invite also ends when no gateway answers; one that
+has joined before says so, and keeps trying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from mycel.runtime.clock import Clock
+from mycel.swarm.interface import DialFailure
+from mycel.swarm.quic_alternative import quic_twin
+
+REACH_SECONDS: Final = 20.0
+_ADVICE: Final = (
+    ("used up", "ask for another invite, or for one for more machines (mycel invite --joins N)"),
+    (
+        "names neither the peer",
+        "member.token is of an earlier version: delete it and start again, or join with --join",
+    ),
+    ("no gateway that the invite names", "ask for an invite of this swarm and start with --join"),
+    ("clock", "set this machine's clock and start again"),
+    ("expired", "ask for a new invite and start with --join"),
+    ("revoked", "the owner has ended this node's token; ask for a new invite"),
+    ("another swarm", "the invite is of another swarm: ask for one of this swarm"),
+    ("this is the swarm", "the invite is of another swarm: ask for one of this swarm"),
+    ("for the swarm", "the invite is of another swarm: ask for one of this swarm"),
+    ("identity", "give one of the two machines a new home and a new invite"),
+    ("bound", "identity.key and member.token do not belong together: join again with --join"),
+    ("hello version", "use the same release on all machines"),
+)
+
+
+class NotAdmitted(Exception):
+    """The swarm does not let this node in; the message says what to do."""
+
+
+class Arrival:
+    def __init__(
+        self,
+        clock: Clock,
+        gateways: tuple[str, ...],
+        fail: Callable[[BaseException], None],
+        warn: Callable[[str], None],
+        *,
+        must_arrive: bool,
+    ) -> None:
+        self._gateways = gateways
+        self._ways = {*gateways, *map(quic_twin, gateways)}
+        self._fail = fail
+        self._warn = warn
+        self._warned = ""
+        self._arrived = False
+        self._must_arrive = must_arrive
+        self._errors: dict[str, str] = {}
+        if gateways:
+            clock.call_at(clock.now() + REACH_SECONDS, self._too_late)
+
+    def arrived(self) -> None:
+        self._arrived = True
+
+    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+        if address not in self._ways:
+            return
+        self._errors[address] = error
+        if failure is not DialFailure.NOT_ADMITTED:
+            return
+        refused = not_admitted([error])
+        if self._arrived:
+            self.warn_of(str(refused))
+        else:
+            self._fail(refused)
+
+    def warn_of(self, text: str) -> None:
+        """Once, however often it happens."""
+        if text != self._warned:
+            self._warned = text
+            self._warn(text)
+
+    def _too_late(self) -> None:
+        if self._arrived:
+            return
+        text = out_of_reach(self._gateways, self._errors)
+        if self._must_arrive:
+            self._fail(NotAdmitted(text))
+        else:
+            self.warn_of(f"{text}; it keeps trying")
+
+
+def not_admitted(errors: Iterable[str]) -> NotAdmitted:
+    """Of each gateway that was asked."""
+    reasons = dict.fromkeys(map(advised, errors))
+    return NotAdmitted(f"the gateway does not admit this node: {'; '.join(reasons)}")
+
+
+def out_of_reach(gateways: Sequence[str], errors: Mapping[str, str]) -> str:
+    tried = "; ".join(
+        f"{address}: {' '.join(errors.get(address, 'no answer').split())}" for address in gateways
+    )
+    return (
+        f"no gateway of the swarm can be reached ({tried}): see that one runs, and that this "
+        "machine may connect to it"
+    )
+
+
+def advised(error: str) -> str:
+    """The reason, and what to do about it."""
+    error = error.removeprefix("refused by the peer: ")
+    for word, advice in _ADVICE:
+        if word in error:
+            return f"{error}; {advice}"
+    return error

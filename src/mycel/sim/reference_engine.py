@@ -1,0 +1,434 @@
+"""The reference engine: plain Python, every policy, deterministic by seed.
+
+Events are handled in the order of (time, order of scheduling). Arrivals come before other events
+of the same nanosecond. The fast engine keeps the same order, so its results are identical.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .data_flows import Transfers, bits_per_ns
+from .entities import NS_PER_MS, Capacity, Job, Server, Task
+from .errors import PolicyFault, ScenarioError
+from .fault_plan import Fault, Faults
+from .generator import Generator
+from .policy import Options, Policy
+from .sim_network import ConstantNetwork, Network, RoutedNetwork
+
+Event = tuple[int, int, Callable[..., None], tuple[Any, ...]]
+MESSAGE_BYTES: Final = 256
+"""A message without tasks. Each task in it adds as much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a run needs besides servers and jobs."""
+
+    seed: int = 1
+    schedulers: int = 1
+    detection_ns: int = 500 * NS_PER_MS
+    """After this long a dead server is known to be dead, and an unanswered message is given up."""
+    keeps_progress: bool = False
+    """Whether a preempted task goes on where it was."""
+    sample_ns: int = 0
+    """How often to note utilisation and queues; 0 for never."""
+
+
+@dataclass(slots=True)
+class Counters:
+    messages: int = 0
+    completions: int = 0
+    bytes: int = 0
+    undelivered: int = 0
+    preemptions: int = 0
+    losses: int = 0
+    events: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The cluster at one moment."""
+
+    time_ns: int
+    cores_busy_milli: int
+    gpus_busy_milli: int
+    tasks_running: int
+    tasks_waiting: int
+    servers_up: int
+    gpus_stranded_milli: int
+    """Free GPU shares on servers without a free core: nothing can use them."""
+
+
+class Engine:
+    def __init__(
+        self,
+        capacities: Sequence[Capacity],
+        jobs: Sequence[Job],
+        policy: type[Policy],
+        options: Options | None = None,
+        *,
+        network: Network | None = None,
+        settings: Settings | None = None,
+        faults: Sequence[Fault] = (),
+    ) -> None:
+        self.settings: Final = settings or Settings()
+        self.network: Final[Network] = network or ConstantNetwork(0)
+        self.schedulers: Final = self.settings.schedulers
+        self.servers: Final = [Server(i, capacity) for i, capacity in enumerate(capacities)]
+        self.jobs: Final = jobs
+        self.random: Final = Generator(self.settings.seed)
+        self.counters: Final = Counters()
+        self.samples: Final[list[Sample]] = []
+        self.marks: Final[list[tuple[int, str]]] = []
+        """What the report shows beside the curves: failures and returns, with their times."""
+        self.now = 0
+        self.unfinished = sum(len(job.tasks) for job in jobs)
+        self._arrived = 0
+        self._finished = 0
+        self._events: list[Event] = []
+        self._order = 0
+        self._periodic = 0
+        self._transfers = self._make_transfers()
+        self._transfer_of: dict[int, int] = {}
+        self._faults = Faults(self, faults)
+        _check_fit(self.servers, jobs)
+        _check_policy(policy, self.servers, jobs)
+        self.policy: Final = policy(self, options or policy.options_type())
+
+    # What policies call
+
+    def send(
+        self,
+        source: int,
+        destination: int,
+        handler: Callable[..., None],
+        *arguments: Any,
+        tasks: Sequence[Task] = (),
+        is_completion: bool = False,
+        is_repeated: bool = False,
+        earliest_ns: int = 0,
+    ) -> None:
+        """Calls the handler at the destination. `tasks` go back to the policy if it is lost.
+
+        While there is no way, a completion, or what is to be repeated, is sent again and again."""
+        if is_completion:
+            self.counters.completions += 1
+        else:
+            self.counters.messages += 1
+        self.counters.bytes += MESSAGE_BYTES * (1 + len(tasks))
+        for task in tasks:
+            task.hops += 1
+        delay = self.network.delay_ns(source, destination)
+        if delay is None and (is_completion or is_repeated):
+            self.counters.undelivered += 1
+            again = (source, destination, handler, arguments, tasks, is_completion)
+            self.after(self.settings.detection_ns, self._resend, *again)
+        elif delay is None or not self.is_place_up(destination):
+            self.counters.undelivered += 1
+            self.after(
+                self.settings.detection_ns, self.policy.undelivered, source, destination, tasks
+            )
+        else:
+            arrival = max(self.now + delay, earliest_ns)
+            if self._faults.is_quiet:
+                self._push(arrival, handler, arguments)
+            else:
+                self._push(arrival, self._deliver, (source, destination, tasks, handler, arguments))
+
+    def after(self, delay_ns: int, handler: Callable[..., None], *arguments: Any) -> None:
+        self._push(self.now + delay_ns, handler, arguments)
+
+    def every(self, period_ns: int, handler: Callable[[], None]) -> None:
+        """A timer that goes on for the whole run, and does not keep it going by itself."""
+        self._periodic += 1
+        self._push(self.now + period_ns, self._tick, (period_ns, handler))
+
+    def start(self, task: Task, server: int, gpus: tuple[int, ...] | None = None) -> None:
+        """Takes the resources, moves the job's data there, and runs the task."""
+        place = self.servers[server]
+        if task.is_running or task.end_ns >= 0:
+            raise self._fault(f"started task {task.index} twice")
+        if not place.fits(task.demand):
+            state = "has failed" if not place.is_up else "is full"
+            raise self._fault(
+                f"placed task {task.index} ({task.demand}) on server {server}, which {state}"
+            )
+        chosen = place.resources.best_gpus(task.demand) if gpus is None else gpus
+        if len(chosen) != task.demand.gpus or any(
+            place.resources.gpus_milli[gpu] < task.demand.gpu_milli for gpu in chosen
+        ):
+            raise self._fault(f"placed task {task.index} on GPUs {chosen}, which are full")
+        place.resources.take(task.demand, chosen)
+        place.running[task.index] = task
+        task.server, task.gpus, task.is_running = server, chosen, True
+        task.attempt += 1
+        task.start_ns = self.now
+        if task.job.data_bytes and self._transfers is not None:
+            self._fetch(task)
+        else:
+            self._run(task)
+
+    def start_nowhere(self, task: Task) -> None:
+        """Runs the task on resources that nobody else needs: the zero-wait ideal."""
+        task.is_running, task.start_ns = True, self.now
+        self._push(self.now + task.remaining_ns, self._end, (task, task.attempt))
+
+    def preempt(self, task: Task) -> None:
+        """Stops a running task. The policy places it again when it wants."""
+        if not task.is_running:
+            raise self._fault(f"preempted task {task.index}, which does not run")
+        self.counters.preemptions += 1
+        task.preemptions += 1
+        self._stop(task, keeps_progress=self.settings.keeps_progress)
+
+    def is_place_up(self, place: int) -> bool:
+        return place >= len(self.servers) or self.servers[place].is_up
+
+    @property
+    def has_faults(self) -> bool:
+        return not self._faults.is_quiet
+
+    @property
+    def tasks_waiting(self) -> int:
+        running = sum(len(server.running) for server in self.servers)
+        return self._arrived - self._finished - running
+
+    # The run
+
+    def run(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Until every task has ended, or nothing more can happen. `progress` gets the finished
+        and all tasks from time to time; it may raise KeyboardInterrupt, and results so far stay.
+        """
+        total = self.unfinished
+        arrivals = iter(sorted(self.jobs, key=lambda job: (job.arrival_ns, job.index)))
+        job = next(arrivals, None)
+        if self.settings.sample_ns:
+            self._sample()
+            self.every(self.settings.sample_ns, self._sample)
+        self._faults.schedule()
+        events = self._events
+        while self.unfinished:
+            if job is not None and (not events or job.arrival_ns <= events[0][0]):
+                self.now = job.arrival_ns
+                self._arrived += len(job.tasks)
+                self.policy.place(job, job.tasks)
+                job = next(arrivals, None)
+            elif len(events) > self._periodic or (events and job is not None):
+                self.now, _, handler, arguments = heapq.heappop(events)
+                handler(*arguments)
+            else:
+                break
+            self.counters.events += 1
+            if progress is not None and not self.counters.events % 20_000:
+                progress(total - self.unfinished, total)
+
+    def _push(self, time_ns: int, handler: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self._order += 1
+        heapq.heappush(self._events, (time_ns, self._order, handler, arguments))
+
+    def _resend(
+        self,
+        source: int,
+        destination: int,
+        handler: Callable[..., None],
+        arguments: tuple[Any, ...],
+        tasks: Sequence[Task],
+        is_completion: bool,
+    ) -> None:
+        self.send(
+            source,
+            destination,
+            handler,
+            *arguments,
+            tasks=tasks,
+            is_completion=is_completion,
+            is_repeated=True,
+        )
+
+    def _tick(self, period_ns: int, handler: Callable[[], None]) -> None:
+        handler()
+        self._push(self.now + period_ns, self._tick, (period_ns, handler))
+
+    def _deliver(
+        self,
+        source: int,
+        destination: int,
+        tasks: Sequence[Task],
+        handler: Callable[..., None],
+        arguments: tuple[Any, ...],
+    ) -> None:
+        if self.is_place_up(destination):
+            handler(*arguments)
+        else:
+            self.counters.undelivered += 1
+            self.after(
+                self.settings.detection_ns, self.policy.undelivered, source, destination, tasks
+            )
+
+    def _run(self, task: Task) -> None:
+        slowdown = self.servers[task.server].slowdown
+        length_ns = task.remaining_ns if slowdown == 1.0 else round(task.remaining_ns * slowdown)
+        task.start_ns = self.now
+        self._push(self.now + length_ns, self._end, (task, task.attempt))
+
+    def _end(self, task: Task, attempt: int) -> None:
+        if not task.is_running or task.attempt != attempt:
+            return  # preempted or lost since
+        task.is_running = False
+        task.end_ns = self.now
+        self.unfinished -= 1
+        self._finished += 1
+        job = task.job
+        job.unfinished -= 1
+        if not job.unfinished:
+            job.end_ns = self.now
+        if task.server >= 0:
+            server = self.servers[task.server]
+            del server.running[task.index]
+            server.resources.give(task.demand, task.gpus)
+            self.policy.finished(task, server)
+
+    def _stop(self, task: Task, *, keeps_progress: bool) -> None:
+        server = self.servers[task.server]
+        flow = self._transfer_of.pop(task.index, None)
+        if flow is not None:
+            assert self._transfers is not None, "it carries the flow"
+            self._transfers.cancel(flow)
+        elif keeps_progress:
+            ran_ns = self.now - task.start_ns
+            task.remaining_ns = max(1, task.remaining_ns - int(ran_ns / server.slowdown))
+        del server.running[task.index]
+        server.resources.give(task.demand, task.gpus)
+        task.is_running = False
+        task.start_ns = -1
+
+    def lose(self, server: Server) -> list[Task]:
+        """For faults: everything that runs there is lost."""
+        lost = list(server.running.values())
+        for task in lost:
+            self.counters.losses += 1
+            task.losses += 1
+            self._stop(task, keeps_progress=False)
+        return lost
+
+    # Job data
+
+    def _make_transfers(self) -> Transfers | None:
+        if not isinstance(self.network, RoutedNetwork):
+            return None
+        bandwidth = {
+            (number, direction): bits_per_ns(link.bandwidth_bits_per_s)
+            for number, link in enumerate(self.network.topology.links)
+            for direction in (0, 1)
+        }
+        return Transfers(bandwidth, lambda: self.now, self.after)
+
+    def _fetch(self, task: Task) -> None:
+        assert self._transfers is not None, "only routed networks move data"
+        assert isinstance(self.network, RoutedNetwork), "the same"
+        network = self.network
+        here = network.node_of[self.policy.entry(task.job)]
+        directions: list[tuple[int, int]] = []
+        if network.delay_ns(self.policy.entry(task.job), task.server) is not None:
+            for link, node in network.routes.path(here, network.node_of[task.server], task.index):
+                directions.append((link, int(network.topology.links[link].first != here)))
+                here = node
+        attempt = task.attempt
+
+        def arrived() -> None:
+            if task.is_running and task.attempt == attempt:
+                self._transfer_of.pop(task.index, None)
+                self._run(task)
+
+        self._transfer_of[task.index] = self._transfers.start(
+            tuple(directions), task.job.data_bytes, arrived
+        )
+
+    @property
+    def bits_carried(self) -> dict[tuple[int, int], float]:
+        """Of each link and direction, by job data."""
+        return {} if self._transfers is None else self._transfers.bits_carried
+
+    # Samples
+
+    def _sample(self) -> None:
+        cores = gpus = running = up = stranded = 0
+        for server in self.servers:
+            resources = server.resources
+            cores += resources.capacity.cores_milli - resources.cores_milli
+            free = sum(resources.gpus_milli)
+            gpus += 1000 * resources.capacity.gpus - free
+            running += len(server.running)
+            up += server.is_up
+            if resources.cores_milli < 1000:
+                stranded += free
+        self.samples.append(
+            Sample(
+                self.now,
+                cores,
+                gpus,
+                running,
+                self._arrived - self._finished - running,
+                up,
+                stranded,
+            )
+        )
+
+    def _fault(self, words: str) -> PolicyFault:
+        return PolicyFault(f"policy {self.policy.name!r} at {self.now / 1e9:.6f} s {words}")
+
+
+def _check_fit(servers: Sequence[Server], jobs: Sequence[Job]) -> None:
+    """Refuses work that could never run, however long it waits."""
+    rooms: dict[Any, int] = {}
+    for job in jobs:
+        for demand in {task.demand for task in job.tasks}:
+            if demand not in rooms:
+                rooms[demand] = sum(_count(server, demand, len(job.tasks)) for server in servers)
+            if not rooms[demand]:
+                raise ScenarioError(
+                    f"job {job.name or job.index} needs {demand} for one task, and no server has "
+                    "that much: give a larger server or a smaller task"
+                )
+        if job.is_gang and len({task.demand for task in job.tasks}) == 1:
+            demand = job.tasks[0].demand
+            fit = sum(_count(server, demand, len(job.tasks)) for server in servers)
+            if fit < len(job.tasks):
+                raise ScenarioError(
+                    f"job {job.name or job.index} starts {len(job.tasks)} tasks at once, and the "
+                    f"empty cluster has room for {fit}: give more servers or a smaller gang"
+                )
+
+
+def _check_policy(policy: type[Policy], servers: Sequence[Server], jobs: Sequence[Job]) -> None:
+    if not policy.starts_gangs and any(job.is_gang and len(job.tasks) > 1 for job in jobs):
+        raise ScenarioError(
+            f"policy {policy.name!r} does not start gangs, and some jobs start all their tasks at "
+            "once: take a central policy, or gang = false"
+        )
+    if policy.needs_equal_servers and len({one.resources.capacity for one in servers}) > 1:
+        raise ScenarioError(
+            f"policy {policy.name!r} sends tasks to any server, and these servers differ: take a "
+            "central policy or homes"
+        )
+
+
+def _count(server: Server, demand: Any, enough: int) -> int:
+    """How many of the demand an empty server holds, counted up to `enough`."""
+    resources = server.resources
+    if not resources.fits(demand):
+        return 0
+    bounds = [enough]
+    if demand.cores_milli:
+        bounds.append(resources.capacity.cores_milli // demand.cores_milli)
+    if demand.memory_mib:
+        bounds.append(resources.capacity.memory_mib // demand.memory_mib)
+    if demand.gpus and demand.gpu_milli:
+        bounds.append(
+            resources.capacity.gpus * (1000 // demand.gpu_milli) // demand.gpus,
+        )
+    return min(bounds)

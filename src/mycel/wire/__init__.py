@@ -1,1 +1,0 @@
-"""Messages as bytes: the codec and its limits."""
