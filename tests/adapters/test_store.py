@@ -433,6 +433,7 @@ ODD_ENDS = [
     task_ended(attempt=None, state="cancelled", value=b""),
     msgspec.structs.replace(task_ended(state="failed", value=b""), error='"\n\t\\ \x01 ü 🌱'),
     msgspec.structs.replace(task_ended(value=b"null"), digest=b"", exit_code=None),
+    msgspec.structs.replace(task_ended(value=b""), state="failed", code="timeout"),
 ]
 
 
@@ -452,6 +453,8 @@ def line_of(result: Result) -> dict[str, object]:
         line["value"] = json.loads(ended.value)
     if ended.value_size:
         line["size"] = ended.value_size
+    if ended.reason or ended.code:
+        line["code"] = ended.reason or ended.code
     return line
 
 

@@ -276,6 +276,8 @@ class TestOpening:
         connection.executescript(
             """DROP TABLE groups; DROP TABLE workers; DROP TABLE profiles;
             DROP INDEX results_in_files; ALTER TABLE results DROP COLUMN value_size;
+            ALTER TABLE results DROP COLUMN code;
+            ALTER TABLE ended_attempts DROP COLUMN code;
             ALTER TABLE results DROP COLUMN cost; ALTER TABLE results DROP COLUMN progress;
             ALTER TABLE ended_attempts DROP COLUMN cost;
             ALTER TABLE ended_attempts DROP COLUMN cause;

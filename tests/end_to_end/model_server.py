@@ -51,6 +51,8 @@ async def respond(writer: asyncio.StreamWriter, path: str, body: dict[str, Any])
         await asyncio.Event().wait()
     if "teapot" in prompt:
         whole(writer, 418, {"error": {"message": "short and stout"}})
+    elif "too fast" in prompt:
+        whole(writer, 429, {"error": {"message": "come back later"}})
     elif sys.argv[1] == "sick":
         whole(writer, 500, {"error": {"message": "out of memory"}})
     elif "nonsense" in prompt or sys.argv[1] == "liar":

@@ -113,6 +113,7 @@ def test_a_model_task_runs_where_the_model_is_served(
     task = call(swarm, "POST", "/api/v1/tasks?wait=20", refused).json
     assert task["state"] == "failed"
     assert "418: short and stout" in task["error"]
+    assert task["code"] == "model_upstream_418"
 
 
 def test_the_input_of_a_model_may_be_a_file(
@@ -164,6 +165,7 @@ def test_openai_routes(make_swarm: SwarmMaker, servers: Servers) -> None:
     assert "choices" in answer, answer
     assert answer["choices"][0]["message"]["content"] == "one says hello"
     assert ask(swarm, "teapot").status == 400
+    assert ask(swarm, "too fast").status == 429
     assert ask(swarm, "nonsense").status == 502
     assert ask(swarm, "hello", model="none").status == 404
     assert call(swarm, "POST", "/v1/chat/completions", "{").status == 400

@@ -19,6 +19,7 @@ class Attempt(msgspec.Struct):
     ended_at: str | None = None
     exit_code: int | None = None
     error: str | None = None
+    code: str | None = None
 
 
 class TaskResult(msgspec.Struct):
@@ -73,6 +74,8 @@ class Task(msgspec.Struct):
     """While it waits for another attempt."""
     result: TaskResult | None = None
     error: str | None = None
+    code: str | None = None
+    """Why it failed or was cancelled, for programs to react to."""
     progress: float | None = None
     """From 0 to 1, as the task reports it itself."""
     message: str = ""
@@ -158,6 +161,8 @@ class Result(msgspec.Struct):
     sequence: int = 0
     size: int | None = None
     """Of a value that is too long for a line; `Client.result` gets it."""
+    code: str | None = None
+    """Why the task failed or was cancelled, for programs to react to."""
 
 
 class Logs(msgspec.Struct, omit_defaults=True):

@@ -8,11 +8,12 @@ anybody leaves only after the entries before it are on disk.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
 from .identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId
+from .model.failures import STORE_FAULT
 from .ranges import (
     MANY,
     REASON_CHARACTERS_MAX,
@@ -132,6 +133,8 @@ class TaskEnded(msgspec.Struct, frozen=True):
     """Of all its attempts together."""
     progress: Data = b""
     """JSON: what it reported last; empty if it never did."""
+    code: Word = ""
+    """Why its last attempt failed, see `core.model.failures`."""
 
 
 class PartKept(msgspec.Struct, frozen=True):
@@ -162,8 +165,10 @@ class AttemptEnded(msgspec.Struct, frozen=True):
     started_at: Moment | None
     ended_at: Moment
     cause: Word = ""
-    """`core.retry.Cause` of an end that counts: what in a row marks a poison task."""
+    """`Cause` of an end that counts: what in a row marks a poison task."""
     cost: Finite = 0.0
+    code: Word = ""
+    """Why it failed, see `core.model.failures`."""
 
 
 class LeaseGranted(msgspec.Struct, frozen=True):
@@ -224,10 +229,6 @@ Entry = (
     | PartKept
     | ProfileSeen
 )
-
-
-STORE_FAULT: Final = "store_fault"
-"""The reason of a task whose end could not be stored as it was."""
 
 
 class EntryRefused(msgspec.Struct, frozen=True):

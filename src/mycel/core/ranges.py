@@ -47,7 +47,8 @@ StreamNumber = Annotated[int, Meta(ge=1, le=2)]
 
 # Texts
 
-Word = Annotated[str, Meta(max_length=64)]
+WORD_CHARACTERS_MAX: Final = 64
+Word = Annotated[str, Meta(max_length=WORD_CHARACTERS_MAX)]
 """One of a few that we know, such as a state."""
 Name = Annotated[str, Meta(max_length=1024)]
 REASON_CHARACTERS_MAX: Final = 8 << 10

@@ -31,6 +31,8 @@ class ResultLine(msgspec.Struct, frozen=True):
     """Of the commit; `?after=` goes on behind it."""
     size: int | UnsetType = UNSET
     """Of a value that is too long for a line: `GET /api/v1/tasks/{id}/result` has it."""
+    code: str | UnsetType = UNSET
+    """Why the task failed or was cancelled."""
 
 
 LINE_SQL: Final = """
@@ -42,7 +44,10 @@ LINE_SQL: Final = """
 || CASE WHEN length(digest) THEN '"blake3:' || lower(hex(digest)) || '"' ELSE 'null' END
 || ',"attempt":' || number || ',"worker":' || json_quote(worker)
 || ',"sequence":' || sequence
-|| CASE WHEN value_size THEN ',"size":' || value_size ELSE '' END || '}' || x'0a'
+|| CASE WHEN value_size THEN ',"size":' || value_size ELSE '' END
+|| CASE WHEN code || reason = '' THEN ''
+   ELSE ',"code":' || json_quote(CASE WHEN reason = '' THEN code ELSE reason END) END
+|| '}' || x'0a'
 """
 """A row of `results` as the same line."""
 
@@ -67,4 +72,5 @@ def _line(result: Result) -> ResultLine:
         ended.worker,
         result.sequence,
         ended.value_size or UNSET,
+        ended.reason or ended.code or UNSET,
     )

@@ -34,6 +34,8 @@ class AttemptAnswer(msgspec.Struct, frozen=True):
     ended_at: str | None
     exit_code: int | None
     error: str | None
+    code: str | None = None
+    """Why it failed, for programs; `error` says it to people."""
 
 
 class GpusAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -116,6 +118,8 @@ class TaskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     next_try_at: str | UnsetType = UNSET
     result: ResultAnswer | None
     error: str | None
+    code: str | None = None
+    """Why it failed or was cancelled, for programs; `error` says it to people."""
     progress: float | None = None
     message: str | UnsetType = UNSET
     """What it said with its progress."""
@@ -274,9 +278,8 @@ def finished_task(
     started, over = iso_or_none(ended.started_at), iso(ended.ended_at)
     attempts = [_ended_attempt(attempt) for attempt in finished.attempts]
     if ended.attempt is not None:
-        error = ended.error or None
         last = (ended.number, ended.attempt_state, ended.worker, started, over, ended.exit_code)
-        attempts.append(AttemptAnswer(*last, error))
+        attempts.append(AttemptAnswer(*last, ended.error or None, ended.code or None))
     return TaskAnswer(
         id=task_id(job, ended.index),
         job_id=job,
@@ -292,6 +295,7 @@ def finished_task(
         finished_at=over,
         result=result_of(ended, specification.work.driver),
         error=ended.error or None,
+        code=ended.reason or ended.code or None,
         cost=ended.cost,
         **_reported(ended.progress),
         **_template(specification, finished.arguments),
@@ -337,6 +341,7 @@ def _ended_attempt(attempt: AttemptEnded) -> AttemptAnswer:
         iso(attempt.ended_at),
         attempt.exit_code,
         attempt.error or None,
+        attempt.code or None,
     )
 
 

@@ -34,6 +34,7 @@ from mycel.core.errors import Refusal, Unprocessable
 from mycel.core.events import CancelTask, ReadWorkers, Submit, WaitTask
 from mycel.core.identifiers import JobId
 from mycel.core.journal import TaskEnded
+from mycel.core.model.failures import BAD_INPUT, INPUT_MISSING, TIMEOUT, upstream_status
 from mycel.core.model.jobs import Specification
 from mycel.core.model.json_depth import DEPTH_MAX, nests_too_deeply
 from mycel.core.model.resources import Requirements
@@ -47,6 +48,12 @@ PREFIX: Final = "/v1/"
 CALLS: Final = ("chat/completions", "completions", "embeddings")
 _EVENTS: Final = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
 _DONE: Final = b"data: [DONE]\n\n"
+_STATUS: Final = {TIMEOUT: 504, BAD_INPUT: 400, INPUT_MISSING: 400}
+"""For failures that no model server gave a status of its own."""
+_PASSED_ON: Final = (408, 409, 413, 422, 429)
+"""Clients react to these by themselves. Others are about the worker and its server: a 401 there
+does not mean that the caller's token is wrong."""
+_KINDS: Final = {408: "timeout_error", 429: "rate_limit_error"}
 
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -213,11 +220,18 @@ def _result(end: TaskEnded) -> msgspec.Raw:
 def _ended(end: TaskEnded) -> TaskEnded:
     if end.state == "succeeded":
         return end
-    timed_out = end.attempt_state == "timed_out"
-    at_fault = end.attempt_state == "failed" and end.error.startswith("the model server answered 4")
-    status = 504 if timed_out else 400 if at_fault else 502
-    kind = "invalid_request_error" if at_fault else "server_error"
-    raise OpenAiError(status, end.error or f"the request was {end.state}", kind)
+    status = _status_of(end.code)
+    kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
+    raise OpenAiError(status, end.error or f"the request was {end.state}", kind, end.code or None)
+
+
+def _status_of(code: str) -> int:
+    upstream = upstream_status(code)
+    if upstream is None:
+        return _STATUS.get(code, 502)
+    if upstream in _PASSED_ON:
+        return upstream
+    return 400 if upstream < 500 else 502
 
 
 async def _stream(

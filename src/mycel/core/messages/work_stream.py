@@ -73,6 +73,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     cpu_seconds: Amount = 0.0
     authenticator: Authenticator = b""
     """As the assignment brought it: after a restart it alone proves that the attempt was sent."""
+    code: Word = ""
+    """Why it failed, see `core.model.failures`; empty if it did not."""
 
     @property
     def size(self) -> int:

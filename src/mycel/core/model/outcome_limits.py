@@ -12,6 +12,7 @@ from mycel.core.ranges import (
     EXIT_CODE_MAX,
     EXIT_CODE_MIN,
     MEMORY_MAX,
+    WORD_CHARACTERS_MAX,
     bounded,
 )
 
@@ -45,6 +46,7 @@ def is_credible(finished: Finished) -> bool:
         and 0.0 <= finished.cpu_seconds <= _SECONDS_MAX
         and 0.0 <= finished.started_at <= _SECONDS_MAX
         and 0.0 <= finished.ended_at <= _SECONDS_MAX
+        and len(finished.code) <= WORD_CHARACTERS_MAX
     )
 
 

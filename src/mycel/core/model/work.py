@@ -228,3 +228,5 @@ class Finished(msgspec.Struct, frozen=True):
     peak_memory: Memory = 0
     """Bytes that it had resident at the most; 0 if it was not measured."""
     cpu_seconds: Amount = 0.0
+    code: Word = ""
+    """Why it failed, see `failures`. Empty: as the other fields imply."""

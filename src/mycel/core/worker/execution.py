@@ -10,6 +10,7 @@ from mycel.core.authenticators import AUTHENTICATOR_BYTES
 from mycel.core.effects import KillRuns, RunAttempts, WithdrawRuns
 from mycel.core.identifiers import AttemptId, LaneId, LeaseId, PeerId, task_id
 from mycel.core.messages import Outcome, Text, Window
+from mycel.core.model.failures import code_of
 from mycel.core.model.outcome_limits import fitting, is_credible, made_credible
 from mycel.core.model.work import Finished, Run
 
@@ -264,6 +265,7 @@ class Running:
             bare.peak_memory,
             bare.cpu_seconds,
             held.authenticator,
+            code_of(bare),
         )
 
     def _window(self, grant: Grant) -> Window:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from mycel.core.model.failures import LIMIT
 from mycel.core.ranges import ERROR_CHARACTERS_MAX, bounded
 from mycel.drivers.interface import LONG_SECONDS, Finished, FinishedState, Text
 from mycel.drivers.python.interpreter_records import clock
@@ -320,6 +321,7 @@ def _find(name: str, search: str, sees: Callable[[str], bool]) -> str:
 
 def _finished(running: _Running, child: Child) -> Finished:
     state: FinishedState
+    code = ""
     if running.stopped_as is not None:
         state = running.stopped_as
         error = (
@@ -330,7 +332,7 @@ def _finished(running: _Running, child: Child) -> Finished:
     elif child.exit_code == 0:
         state, error = "succeeded", ""
     elif child.broken_limit:
-        state, error = "failed", child.broken_limit
+        state, error, code = "failed", child.broken_limit, LIMIT
     else:
         state, error = "failed", describe_exit(child.exit_code)
     stdout, stderr = child.output()
@@ -345,6 +347,7 @@ def _finished(running: _Running, child: Child) -> Finished:
         ended_at=child.ended_at,
         peak_memory=child.peak_memory,
         cpu_seconds=child.cpu_seconds,
+        code=code,
     )
 
 

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from mycel.core.model.failures import MODEL_UPSTREAM
+
 HEAD_BYTES_MAX: Final = 64 << 10
 CHUNK_BYTES_MAX: Final = 16 << 20
 CONNECT_SECONDS: Final = 5.0
@@ -23,6 +25,10 @@ DIGITS_MAX: Final = 18
 
 class EndpointFault(Exception):
     """The server is down, or answers what is no HTTP."""
+
+    def __init__(self, message: str, code: str = MODEL_UPSTREAM) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Endpoint(msgspec.Struct, frozen=True):

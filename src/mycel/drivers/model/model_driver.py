@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from mycel.core.identifiers import LaneId
+from mycel.core.model.failures import LIMIT, upstream
 from mycel.drivers.coroutine_lanes import CoroutineDriver
 from mycel.drivers.interface import VALUE_BYTES_MAX, DriverListener, Finished, Run
 
@@ -63,9 +64,11 @@ class ModelDriver(CoroutineDriver):
         try:
             return Finished(run.attempt, "succeeded", value=await self._ask(run))
         except BadInput as error:
-            return Finished(run.attempt, "failed", error=str(error))
+            return Finished(run.attempt, "failed", error=str(error), code=error.code)
         except (EndpointFault, BadAnswer) as error:
-            return Finished(run.attempt, "failed", error=str(error), driver_fault=True)
+            return Finished(
+                run.attempt, "failed", error=str(error), driver_fault=True, code=error.code
+            )
 
     async def _ask(self, run: Run) -> bytes:
         work = run.work
@@ -97,14 +100,15 @@ class ModelDriver(CoroutineDriver):
         text = refusal_of(response.status, await response.body(VALUE_BYTES_MAX))
         # 408 and 429 are about the moment, 5xx about the server; the rest about the request.
         if response.status >= 500 or response.status in (408, 429):
-            raise EndpointFault(text)
-        raise BadInput(text)
+            raise EndpointFault(text, upstream(response.status))
+        raise BadInput(text, upstream(response.status))
 
     @staticmethod
     def _checked(kind: Kind, call: Call, answer: bytes) -> bytes:
         value = value_of(kind, call, answer)
         if len(value) > VALUE_BYTES_MAX:
-            raise BadInput(f"the result has {len(value)} bytes; {VALUE_BYTES_MAX} are the limit")
+            text = f"the result has {len(value)} bytes; {VALUE_BYTES_MAX} are the limit"
+            raise BadInput(text, LIMIT)
         return value
 
     async def _stream(self, run: Run, response: Response) -> bytes:

@@ -18,6 +18,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from mycel.core.model.failures import BAD_INPUT, MODEL_UPSTREAM
+
 Kind = Literal["chat", "completion", "embedding", "image", "custom"]
 ROUTES: Final[dict[str, str]] = {
     "chat": "chat/completions",
@@ -36,9 +38,15 @@ PASSED_ON: Final = (ROUTES["chat"], ROUTES["completion"], ROUTES["embedding"])
 class BadInput(Exception):
     """The task's own fault: the message is for its user."""
 
+    def __init__(self, message: str, code: str = BAD_INPUT) -> None:
+        super().__init__(message)
+        self.code = code
+
 
 class BadAnswer(Exception):
     """The server's fault."""
+
+    code = MODEL_UPSTREAM
 
 
 class Call(msgspec.Struct, frozen=True):

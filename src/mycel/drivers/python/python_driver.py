@@ -24,6 +24,7 @@ from typing import Final
 import msgspec
 
 from mycel.core.identifiers import AttemptId, LaneId
+from mycel.core.model.failures import LIMIT
 from mycel.drivers.helper.helper_client import Helper
 from mycel.drivers.helper.helper_lanes import describe_exit
 from mycel.drivers.helper.helper_messages import InterpreterEnded
@@ -371,12 +372,13 @@ class PythonDriver:
         output = ended.output
         state: FinishedState = "failed"
         fault = crashed = False
+        code = ""
         if run.attempt in link.stopped_as:
             state = link.stopped_as[run.attempt]
             timeout = self._holding.timeout(run.work.timeout_seconds) or 0.0
             error = f"timed out after {timeout:g} s" if state == "timed_out" else "cancelled"
         elif ended.broken_limit:
-            error = ended.broken_limit
+            error, code = ended.broken_limit, LIMIT
         elif self._closing:
             state, error = "cancelled", "cancelled: the worker stops"
         elif self._helper.lost:
@@ -402,6 +404,7 @@ class PythonDriver:
             started_at=since or now,
             ended_at=now,
             crashed=crashed,
+            code=code,
         )
 
     def _fail_waiting(self, state: _Lane, reason: str) -> None:

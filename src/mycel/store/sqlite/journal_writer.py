@@ -62,12 +62,12 @@ WHERE {_EPOCH_OF_TASK.format(job="a2", index="a3")} = a4
 AND NOT EXISTS (
     SELECT 1 FROM ended_attempts WHERE job = a2 AND task_index = a3 AND attempt >= a7)
 """,  # noqa: S608
-    columns=21,
+    columns=22,
 )
 
 _ATTEMPT_ENDED: Final = f"""
 INSERT OR IGNORE INTO ended_attempts
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
 WHERE {_EPOCH_OF_TASK.format(job="?1", index="?2")} = ?3
 AND NOT EXISTS (SELECT 1 FROM results WHERE job = ?1 AND task_index = ?2)
 AND NOT EXISTS (

@@ -22,7 +22,7 @@ from typing import Final
 
 from .database import Format
 
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 APPLICATION_ID: Final = 0x4D59434A  # "MYCJ"
 
 _GROUPS: Final = """
@@ -129,7 +129,8 @@ CREATE TABLE results (
     ended_at REAL NOT NULL,
     value_size INTEGER NOT NULL DEFAULT 0,
     cost REAL NOT NULL DEFAULT 0,
-    progress BLOB NOT NULL DEFAULT x''
+    progress BLOB NOT NULL DEFAULT x'',
+    code TEXT NOT NULL DEFAULT ''
 );
 CREATE UNIQUE INDEX results_by_task ON results (job, task_index);
 CREATE INDEX results_by_job ON results (job);
@@ -150,6 +151,7 @@ CREATE TABLE ended_attempts (
     ended_at REAL NOT NULL,
     cause TEXT NOT NULL DEFAULT '',
     cost REAL NOT NULL DEFAULT 0,
+    code TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (job, task_index, attempt)
 ) WITHOUT ROWID;
 
@@ -191,10 +193,15 @@ ALTER TABLE ended_attempts ADD COLUMN cost REAL NOT NULL DEFAULT 0
 # Empty until the journal is opened: SQLite's own random numbers are not meant for secrets.
 _FROM_6: Final = "ALTER TABLE meta ADD COLUMN secret BLOB NOT NULL DEFAULT x''"
 
+_FROM_7: Final = """
+ALTER TABLE results ADD COLUMN code TEXT NOT NULL DEFAULT '';
+ALTER TABLE ended_attempts ADD COLUMN code TEXT NOT NULL DEFAULT ''
+"""
+
 JOURNAL_FORMAT: Final = Format(
     what="a scheduler's journal",
     application_id=APPLICATION_ID,
     version=SCHEMA_VERSION,
     script=f"{_SCRIPT};{_GROUPS};{_WORKERS};{_IN_FILES};{_PROFILES}",
-    migrations=(_FROM_1, _FROM_2, _FROM_3, _PROFILES, _FROM_5, _FROM_6),
+    migrations=(_FROM_1, _FROM_2, _FROM_3, _PROFILES, _FROM_5, _FROM_6, _FROM_7),
 )

@@ -19,6 +19,7 @@ from mycel.core.messages import (
     Outcome,
     Window,
 )
+from mycel.core.model.failures import DEADLINE, LOST, MAX_COST, POISON, RESULT_DAMAGED
 from mycel.core.model.jobs import Block, TaskKey
 from mycel.core.model.json_depth import objection_to
 from mycel.core.model.work import SERVICE
@@ -193,7 +194,13 @@ class Attempts:
         """A result that is not what its worker says it is."""
         self._state.results_damaged += 1
         return msgspec.structs.replace(
-            outcome, state="failed", value=b"", value_size=0, error=error, driver_fault=True
+            outcome,
+            state="failed",
+            value=b"",
+            value_size=0,
+            error=error,
+            driver_fault=True,
+            code=RESULT_DAMAGED,
         )
 
     def _failed(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
@@ -225,7 +232,7 @@ class Attempts:
         reason, error = "", outcome.error
         cost = cost_of(attempt, outcome)
         if is_poison(settings, causes) and not is_service:
-            reason = "poison"
+            reason = POISON
             error += (
                 f"; {settings.poison_attempts} attempts in a row took their worker or "
                 "interpreter along, so it is not tried again"
@@ -234,14 +241,16 @@ class Attempts:
             if counted > 1:
                 error += f"; it was tried {counted} times"
         elif self._is_too_dear(attempt, cost):
-            reason = "max_cost"
+            reason = MAX_COST
             error += f"; another try could cost more than {specification.max_cost:g} in all"
         elif state.is_past_deadline(specification, now + delay):
-            reason = "deadline"
+            reason = DEADLINE
             error += "; its deadline comes before the next try"
         else:
             self._remove(attempt, step, TaskStep.RETRY, now)
-            self._ending.attempt(attempt, cause, outcome.exit_code, outcome.error, now, cost)
+            self._ending.attempt(
+                attempt, cause, outcome.exit_code, outcome.error, now, cost, outcome.code
+            )
             self._back_off(attempt, delay, outcome.error or cause.value, now)
             return
         self._remove(attempt, step, TaskStep.FAIL, now)
@@ -265,7 +274,7 @@ class Attempts:
         queue.careful_until = now + state.settings.careful_seconds
         if counts:
             task = (attempt.id, attempt.job.number, attempt.index)
-            outcome = Outcome(*task, "lost", error=reason)
+            outcome = Outcome(*task, "lost", error=reason, code=LOST)
             self._try_again(attempt, AttemptStep.LOSE, Cause.WORKER, outcome, now)
             return
         state.unsuccessful_attempts += 1
@@ -307,7 +316,7 @@ class Attempts:
     def miss_deadline(self, key: TaskKey, block: Block, index: int, now: float) -> None:
         """A task that waits, and must not any more."""
         error = "its deadline passed while it waited"
-        self._end_waiting(key, block, index, TaskStep.FAIL, "deadline", error, now)
+        self._end_waiting(key, block, index, TaskStep.FAIL, DEADLINE, error, now)
 
     def _end_waiting(
         self,

@@ -8,6 +8,7 @@ from typing import Final
 from mycel.core.effects import TaskLeft
 from mycel.core.journal import AttemptEnded, JobEnded, TaskEnded
 from mycel.core.messages import Outcome
+from mycel.core.model.failures import LOST
 from mycel.core.model.jobs import Block, Job, TaskKey
 from mycel.core.model.stages import TOO_MUCH, handed_value
 from mycel.core.scheduler.clients.read_views import job_view, over
@@ -32,6 +33,7 @@ class Ending:
         error: str,
         now: float,
         cost: float = 0.0,
+        code: str = LOST,
     ) -> None:
         """One that is not its task's last. Without a cause it does not count."""
         ended = AttemptEnded(
@@ -49,6 +51,7 @@ class Ending:
             ended_at=self._state.unix(now),
             cause="" if cause is None else cause.value,
             cost=cost,
+            code=code,
         )
         self._state.record(ended)
         self._state.histories.setdefault(attempt.key, []).append(ended)
@@ -82,6 +85,7 @@ class Ending:
             outcome.value_size,
             self._spent(attempt) + cost_of(attempt, outcome),
             attempt.progress,
+            outcome.code,
         )
         attempt.job.file_bytes += outcome.value_size
         # What was there before this boot may have left something then.
