@@ -368,7 +368,7 @@ def _encoded(document: Any) -> str:
 
 def _error(writer: asyncio.StreamWriter, message: str) -> None:
     """Not to be tried again elsewhere: the same model would raise the same there."""
-    _whole(writer, 422, {"error": {"message": message, "type": "model_error"}})
+    _whole(writer, 400, {"error": {"message": message, "type": "model_error"}})
 
 
 def _without(given: Request, *names: str) -> Request:
