@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mycel.config import load
-from mycel.config.algorithm_names import ALGORITHMS
 from mycel.config.errors import BadValue
+from mycel.config.plugin_names import ALGORITHMS
 from mycel.core import matching
 from mycel.core.matching import Pool
 from mycel.core.model.resources import Capabilities, Requirements

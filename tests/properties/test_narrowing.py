@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mycel._native import identity
 from mycel.access.tokens import Statement, bind, inspect, issue, narrow
 from mycel.core.rights import ACTIONS, CAPS, Rights
-from mycel.swarm.role_bits import ROLE_BITS
+from mycel.swarm.token_rights import ROLE_BITS
 
 OWNER = os.urandom(32)
 PUBLIC = identity(OWNER)[0]

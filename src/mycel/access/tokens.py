@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from mycel.core.rights import Rights
-from mycel.swarm.role_bits import roles_of
+from mycel.swarm.token_rights import rights_of
 
 from .errors import NativeMissing, SecretCorrupt, SecretMissing, TokenMistyped
 from .secret_files import create_secret_file, read_secret_file, replace_secret_file
@@ -123,41 +123,6 @@ def inspect(owner_public: bytes, token: bytes, peer: str = "") -> Rights:
     Raises `swarm.errors.InvalidToken`.
     """
     return rights_of(native().inspect_token(owner_public, peer, token))
-
-
-def rights_of(described: tuple[Any, ...]) -> Rights:
-    """From what the native extension tells of a token."""
-    (
-        swarm,
-        user,
-        roles,
-        actions,
-        priority_max,
-        caps,
-        cluster,
-        expires_at,
-        revocation_ids,
-        signer,
-        is_bound,
-        invite,
-    ) = described
-    serial, joins, admitted_by = invite or (b"", None, None)
-    return Rights(
-        swarm=swarm,
-        user=user or "",
-        roles=roles_of(roles),
-        actions=frozenset(actions),
-        priority_max=priority_max,
-        caps=tuple((name, most / 1000) for name, most in sorted(caps.items())),
-        cluster=cluster or "",
-        expires_at=None if expires_at is None else float(expires_at),
-        revocation_ids=tuple(revocation_ids),
-        signer=signer.hex(),
-        is_bound=is_bound,
-        invite=serial.hex(),
-        joins=joins,
-        admitted_by=(admitted_by or b"").hex(),
-    )
 
 
 # As text

@@ -22,7 +22,7 @@ from mycel.config.sizes import parse_size
 from mycel.core.rights import ACTIONS, CAPS, Rights
 from mycel.local import swarm_plan
 from mycel.swarm.multiaddress import is_peer_id
-from mycel.swarm.role_bits import ROLE_BITS
+from mycel.swarm.token_rights import ROLE_BITS
 
 from .errors import UsageError
 

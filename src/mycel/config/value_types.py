@@ -8,7 +8,15 @@ from typing import Any
 from mycel.core.model.hours import parse as parse_hours
 from mycel.swarm.multiaddress import EXAMPLE, objection
 
-from .algorithm_names import ALGORITHMS, ALGORITHMS_GROUP, installed_algorithms
+from .build_addresses import parse_allowance
+from .plugin_names import (
+    ALGORITHMS,
+    ALGORITHMS_GROUP,
+    DRIVERS,
+    DRIVERS_GROUP,
+    installed_algorithms,
+    installed_drivers,
+)
 from .sizes import parse_size
 
 
@@ -83,22 +91,15 @@ def read_special(kind: type[Any], value: object) -> Any:
 
 
 def _driver(text: str) -> DriverName:
-    known = ("process", "python", "container", "model")
-    if text not in known:
-        from mycel.drivers.registry import DRIVERS_GROUP, installed_drivers
-
-        if text not in installed_drivers():
-            quoted = ", ".join(f'"{name}"' for name in (*known, *installed_drivers()))
-            raise ValueError(
-                f'expected {quoted}, or the name of an entry point in "{DRIVERS_GROUP}", '
-                f"got {text!r}"
-            )
+    if text not in DRIVERS and text not in installed_drivers():
+        quoted = ", ".join(f'"{name}"' for name in (*DRIVERS, *installed_drivers()))
+        raise ValueError(
+            f'expected {quoted}, or the name of an entry point in "{DRIVERS_GROUP}", got {text!r}'
+        )
     return DriverName(text)
 
 
 def _build_address(text: str) -> BuildAddress:
-    from mycel.drivers.environments.public_addresses import parse_allowance
-
     parse_allowance(text)
     return BuildAddress(text)
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from mycel.config.plugin_names import DRIVERS_GROUP, installed_drivers
+
 from .interface import GRACE_SECONDS, OUTPUT_BYTES_MAX
 from .task_devices import Holding
 
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from .file_staging import Files
     from .interface import Driver, DriverListener
     from .report_server import Desk
-
-DRIVERS_GROUP: Final = "mycel.drivers"
 
 
 class DriverContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,14 +154,6 @@ FACTORIES: Final[dict[str, Callable[[DriverContext], Driver]]] = {
     "model": _model,
     "service": _service,
 }
-
-
-def installed_drivers() -> dict[str, EntryPoint]:
-    """Those of other packages; nobody takes the name of one of ours."""
-    from mycel.plugins import installed
-
-    found = installed(DRIVERS_GROUP)
-    return {name: one for name, one in found.items() if name not in FACTORIES}
 
 
 def offered_drivers(

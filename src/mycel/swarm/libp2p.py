@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from mycel._native import Node
-from mycel.access.tokens import rights_of
 from mycel.core.identifiers import PeerId
 from mycel.swarm import swarm_limits
 from mycel.swarm.errors import AddressInUse, InvalidSetting, ListenFailed, NodeStopped
@@ -33,7 +32,7 @@ from mycel.swarm.interface import (
 )
 from mycel.swarm.quic_alternative import is_quic
 from mycel.swarm.quic_probe import Knocker
-from mycel.swarm.role_bits import roles_of
+from mycel.swarm.token_rights import rights_of, roles_of
 
 
 class _Kind(IntEnum):

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from mycel.config.build_addresses import Allowance, parse_allowance
 from mycel.drivers.environments.forward_proxy import ForwardProxy, Upstreams, upstreams_of
-from mycel.drivers.environments.public_addresses import Allowance, parse_allowance
 
 HERE = (parse_allowance("127.0.0.1"),)
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

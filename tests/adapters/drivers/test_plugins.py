@@ -10,13 +10,13 @@ import pytest
 
 from mycel.config import load
 from mycel.config.errors import BadValue
+from mycel.config.plugin_names import installed_drivers
 from mycel.drivers.interface import Driver
 from mycel.drivers.registry import (
     BrokenDriver,
     DriverContext,
     UnknownDriver,
     create_driver,
-    installed_drivers,
     offered_drivers,
 )
 from mycel.testing.drivers.conformance import PROMISES, Promise, Stage, Subject, keep, named

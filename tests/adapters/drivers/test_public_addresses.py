@@ -7,13 +7,8 @@ import socket
 
 import pytest
 
-from mycel.drivers.environments.public_addresses import (
-    Allowance,
-    BadAllowance,
-    allowance_of,
-    parse_allowance,
-    refusal,
-)
+from mycel.config.build_addresses import Allowance, BadAllowance, parse_allowance
+from mycel.drivers.environments.public_addresses import allowance_of, refusal
 
 CLOSED = [
     *("127.0.0.1", "127.255.0.9", "0.0.0.0", "0.1.2.3", "10.0.0.1", "172.16.0.1", "172.31.9.9"),

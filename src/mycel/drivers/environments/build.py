@@ -25,6 +25,7 @@ from typing import Any, Final
 import msgspec
 
 from mycel.blobs.folder_removal import remove_tree
+from mycel.config.build_addresses import parse_allowance
 from mycel.core.model.resources import size
 from mycel.drivers.helper_commands import Errands
 from mycel.drivers.interface import Finished
@@ -36,7 +37,6 @@ from mycel.drivers.task_devices import Holding
 from .build_variables import OwnersVariables, owners_variables, with_config
 from .disk_quota import OverQuota, Quota, Usage, measured
 from .forward_proxy import ForwardProxy, Upstreams, upstreams_of
-from .public_addresses import parse_allowance
 from .requirements_text import file_name
 
 RELAY: Final = str(Path(__file__).with_name("forward_relay.py").resolve())

@@ -16,7 +16,9 @@ from typing import Final
 
 import msgspec
 
-from .public_addresses import Allowance, allowance_of
+from mycel.config.build_addresses import Allowance
+
+from .public_addresses import allowance_of
 
 _SETTINGS: Final = frozenset(
     {

@@ -29,9 +29,10 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from mycel.config.build_addresses import PORT_MAX, Address, Allowance
 from mycel.core.model.resources import size
 
-from .public_addresses import PORT_MAX, Address, Allowance, refusal
+from .public_addresses import refusal
 
 CHUNK_BYTES: Final = 1 << 18
 HEAD_BYTES_MAX: Final = 64 << 10

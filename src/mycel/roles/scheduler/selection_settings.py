@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
-from mycel.config.algorithm_names import ALGORITHMS_GROUP, installed_algorithms
+from mycel.config.plugin_names import ALGORITHMS_GROUP, installed_algorithms
 from mycel.config.settings import Scheduler
 from mycel.core.matching import ALGORITHMS, Algorithm, SelectionSettings
 from mycel.roles.role_process import RoleFault
