@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from .test_backends import CLUSTER
 from .test_extraction import COMPSPEC, NEW
 from .test_specs import FLUX
 
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "clusters.md"
 SPEC = "nodes: {}\ntask: {{requirements: {{cpu_cores: {}}}}}\n"
 
 
@@ -38,6 +40,19 @@ def test_satisfy_says_yes_no_and_why(folder: Path, capsys: pytest.CaptureFixture
     assert "3 core" in said["reason"]
     assert satisfy(folder, "two.yaml", "--backend", "networkx", "--original") == 0
     assert "cpu_cores: 1" in capsys.readouterr().out
+
+
+def test_the_first_example_of_the_guide_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = GUIDE.read_text(encoding="utf-8")
+    for name, content in re.findall(r"```(?:text|toml)\n# ([\w.]+)\n(.*?)```", text, re.DOTALL):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    (first,) = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^\$ mycel (.*)$", first, re.MULTILINE)
+    assert [main(command.split()) for command in commands] == [0, 1]
+    assert capsys.readouterr().out.strip() == first.splitlines()[-1]
 
 
 @pytest.mark.parametrize("broken", ["graph.json", "two.yaml"])
