@@ -27,7 +27,7 @@ def test_tasks_say_what_they_have_cost(make_swarm: SwarmMaker) -> None:
     slow = swarm.client.submit(wait=30, command=["sleep", "0.5"])
     costs = [swarm.client.get(f"/api/v1/tasks/{one.id}")["cost"] for one in (quick, slow)]
     assert 0.5 <= costs[0] < costs[1]
-    assert 5.0 <= costs[1] < 500.0
+    assert 4.0 <= costs[1] < 500.0
     # Free of charge for who is not to pay: it waits, and says why.
     dear = swarm.client.submit(command=["true"], max_cost=0.1)
     reasons = [row.reason for row in swarm.client.explain(dear.id).obstacles]
