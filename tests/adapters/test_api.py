@@ -310,7 +310,7 @@ def test_a_port_in_use_is_named() -> None:
 def test_every_route_is_described(server: Served) -> None:
     document = call(server, "GET", "/openapi.json").json
     described = {(m.upper(), path) for path, methods in document["paths"].items() for m in methods}
-    assert described == {(route.method, route.path) for route in ROUTES}
+    assert described == {(one.method, one.path.replace(":path", "")) for one in ROUTES}
     references = set(msgspec.json.encode(document).decode().split('"#/components/schemas/')[1:])
     names = {reference.partition('"')[0] for reference in references}
     assert names <= set(document["components"]["schemas"])

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
 
 from mycel.api.http.caller_limits import Crowd, Limits
 from mycel.api.http.exchange import (
-    BODY,
-    CALLER,
-    Body,
+    Asgi,
     Gone,
     Receive,
+    Request,
     Scope,
     Send,
     answer_problem,
     header,
 )
 from mycel.api.http.http_protocol import CONNECTION, GuardedProtocol
-from mycel.api.http.problems import Problem, from_exception, not_found
-from mycel.api.routes.blob_routes import BlobRoutes
-from mycel.api.routes.openai_routes import OpenAiRoutes
+from mycel.api.http.problems import Problem, from_exception
+from mycel.core.rights import SUBMIT
 
-from .authentication import Authenticator, Caller, authorise
+from . import router
+from .authentication import ANYBODY, Authenticator, Caller, authorise
 from .backend import Backend
 from .express import Express
-from .hot_routes import Handler, HotRoutes
-from .router import methods_of
-
-if TYPE_CHECKING:
-    from litestar import Litestar
 
 _log = logging.getLogger("mycel.api")
 
@@ -41,23 +33,20 @@ class Application:
 
     def __init__(self, backend: Backend, authenticator: Authenticator, limits: Limits) -> None:
         self._backend = backend
+        self._limits = limits
         self._crowd = Crowd(limits)
-        self._hot = HotRoutes(backend, limits, self._crowd)
         self._authenticator = authenticator
-        self.express = Express(backend, self._admit, self._crowd.waits)
-        self._openai = OpenAiRoutes(backend, limits, self._crowd)
-        self._blobs = BlobRoutes(backend, limits)
-        self._cold: asyncio.Task[Litestar] | None = None
+        self.express = Express(backend, self._admit_task, self._crowd.waits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await self._guard(self._dispatch, scope, receive, send)
 
-    def guarded(self, handler: Handler) -> Handler:
+    def guarded(self, handler: Asgi) -> Asgi:
         """The handler as an application of its own, which answers for its errors."""
         return partial(self._guard, handler)
 
-    async def _guard(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _guard(self, handler: Asgi, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
 
         async def send_once(message: dict[str, object]) -> None:
@@ -79,54 +68,35 @@ class Application:
                 if connection is not None:
                     connection.closes_if_unread()
                 await answer_problem(send, problem)
-        finally:
-            body: Body | None = scope.get(BODY)
-            if body is not None:
-                body.release()
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         method, path = scope["method"], scope["path"]
-        handler = self._hot.find_open(method, path)
-        if handler is None:
-            caller = scope[CALLER] = self._admit(scope)
-            scope[BODY] = Body(self._crowd.bodies, caller.user)
-            handler = (
-                self._hot.find(method, path)
-                or self._openai.find(method, path)
-                or self._blobs.find(method, path)
-            )
-        if handler is None:
-            methods = methods_of(path)
-            if not methods:
-                raise not_found(f"{path}; /openapi.json lists what there is")
-            if method not in methods:
-                allowed = ", ".join(methods)
-                allow = [(b"allow", allowed.encode())]
-                raise Problem(405, f"{path} allows {allowed}, not {method}", headers=allow)
-            handler = await self._framework()  # type: ignore[assignment]
-            assert handler is not None
-        await handler(scope, receive, send)
+        route, name, caller = router.find_open(method, path), "", ANYBODY
+        if route is None:
+            caller = self._identify(scope)
+            route, name = router.find(method, path)
+            authorise(caller, route.right, route.owned, name, self._backend.user_of)
+        exchange = scope, receive, send
+        request = Request(
+            self._backend, self._limits, self._crowd, exchange, caller, name, route.query
+        )
+        try:
+            await route.handler(request)
+        finally:
+            request.release()
 
-    def _admit(self, scope: Scope) -> Caller:
-        """Who calls, if they may do that."""
+    def _identify(self, scope: Scope) -> Caller:
         caller = self._authenticator.identify(header(scope, b"authorization"))
         connection: GuardedProtocol | None = scope.get(CONNECTION)
         if connection is not None:
             connection.recognised(caller.user)
-        authorise(caller, scope["method"], scope["path"], self._backend.user_of)
         return caller
 
-    async def _framework(self) -> Litestar:
-        """Loaded once, in a thread: its import takes a while, and others must not wait."""
-        if self._cold is None:
-            self._cold = asyncio.create_task(asyncio.to_thread(_load, self._backend))
-        return await asyncio.shield(self._cold)
-
-
-def _load(backend: Backend) -> Litestar:
-    from .rare_routes import create
-
-    return create(backend)
+    def _admit_task(self, scope: Scope) -> Caller:
+        """Who submits a single task, if they may."""
+        caller = self._identify(scope)
+        authorise(caller, SUBMIT, "", "", self._backend.user_of)
+        return caller
 
 
 def create_app(

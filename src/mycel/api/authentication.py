@@ -3,9 +3,7 @@
 A token is verified once and remembered; each call after that looks only at what may have
 changed: its end and the revocations. A user sees and touches its own jobs; who may `admin`,
 everybody's.
-
-    GET     read        POST, PUT  submit        DELETE  cancel
-    workers' drain and resume, revocations       admin
+The route table says which right a route needs.
 """
 
 from __future__ import annotations
@@ -20,18 +18,13 @@ from mycel.access.bearer import NotAuthenticated, verify
 from mycel.api.http.problems import Problem, not_found
 from mycel.core.identifiers import is_job_id
 from mycel.core.model.work import Shape
-from mycel.core.rights import ADMIN, CANCEL, READ, SUBMIT, Rights
+from mycel.core.rights import ADMIN, Rights
 
 KNOWN_MAX: Final = 4096
 """So many verified tokens are remembered…"""
 KNOWN_BYTES_MAX: Final = 8 << 10
 """…unless the header is longer: one token can be written in many ways."""
 _CHALLENGE: Final = [(b"www-authenticate", b'Bearer realm="mycel"')]
-_ACTION_OF: Final = {"GET": READ, "HEAD": READ, "DELETE": CANCEL}
-_ADMIN_PREFIXES: Final = ("/api/v1/workers/", "/api/v1/revocations")
-_PING: Final = "/api/v1/swarm/ping"
-"""Changes nothing, though it is a POST."""
-_OWNED_PREFIXES: Final = ("/api/v1/jobs/", "/api/v1/tasks/")
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -97,29 +90,24 @@ class Authenticator:
             raise _unauthenticated(str(error)) from None
 
 
-def authorise(caller: Caller, method: str, path: str, user_of: Callable[[str], str | None]) -> None:
-    """Raises a 403 for what the token does not allow, and a 404 for what is another's: that
-    it exists is theirs to tell. `user_of` says whose a job is."""
-    action = required_action(method, path)
-    if action not in caller.rights.actions and ADMIN not in caller.rights.actions:
-        raise Problem(403, f"this token does not allow to {action}")
-    if caller.sees_all:
+ANYBODY: Final = Caller(Rights(), b"")
+"""Whoever asks for what needs no token. It sees nothing, and has no right."""
+
+
+def authorise(
+    caller: Caller, right: str, owned: str, name: str, user_of: Callable[[str], str | None]
+) -> None:
+    """Raises a 403 for what the token does not allow. Raises a 404 for a job or task (`owned` says
+    which) of another user, because its existence is that user's to tell. `user_of` says whose a
+    job is."""
+    if right not in caller.rights.actions and ADMIN not in caller.rights.actions:
+        raise Problem(403, f"this token does not allow to {right}")
+    if not owned or caller.sees_all:
         return
-    for prefix in _OWNED_PREFIXES:
-        if path.startswith(prefix):
-            named = path[len(prefix) :].partition("/")[0]
-            job = named.partition(".")[0]
-            user = user_of(job) if is_job_id(job) else None
-            if user is not None and not caller.sees(user):
-                raise not_found(f"{prefix.split('/')[3].rstrip('s')} {named!r}")
-
-
-def required_action(method: str, path: str) -> str:
-    if path == _PING:
-        return READ
-    if method not in _ACTION_OF and path.startswith(_ADMIN_PREFIXES):
-        return ADMIN
-    return _ACTION_OF.get(method, SUBMIT)
+    job = name.partition(".")[0]
+    user = user_of(job) if is_job_id(job) else None
+    if user is not None and not caller.sees(user):
+        raise not_found(f"{owned} {name!r}")
 
 
 def _unauthenticated(detail: str) -> Problem:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from mycel.core.events import Event
+import msgspec
+
+from mycel.core.events import Event, Submit
 from mycel.core.identifiers import JobId, RequestId
 from mycel.core.rights import Rights
 from mycel.store.interface import Reader
@@ -124,6 +126,18 @@ class Backend(Protocol):
 
     @property
     def ready(self) -> bool: ...
+
+
+async def ask_for(backend: Backend, kind: type[Value], make: Callable[[RequestId], Event]) -> Value:
+    """Like `Backend.ask`, for an answer of one kind."""
+    answer = await backend.ask(make)
+    assert isinstance(answer, kind), f"the machine answered with {answer!r}"
+    return answer
+
+
+def submitting(submit: Submit) -> Callable[[RequestId], Event]:
+    """What `Backend.ask` wants, for a submission that is complete but for its request."""
+    return lambda request: msgspec.structs.replace(submit, request=request)
 
 
 class Pieces:

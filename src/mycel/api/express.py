@@ -16,12 +16,10 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, Final
 
-import msgspec
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from mycel.api.answers.answers import encode
 from mycel.api.http.caller_limits import Shares
-from mycel.api.http.exchange import Query, Scope, check_media_type, header
+from mycel.api.http.exchange import Asgi, Query, Scope, check_media_type, encode, header
 from mycel.api.http.http_protocol import GuardedProtocol
 from mycel.api.http.problems import Problem
 from mycel.api.submission.named_files import have_files
@@ -29,15 +27,15 @@ from mycel.core.events import Submit
 from mycel.core.identifiers import RequestId
 
 from .authentication import Caller
-from .backend import Backend, Stopping
-from .hot_routes import PREFIX, TASKS_PATH, Handler, answer_waited, ended_at_once, submit_of
+from .backend import Backend, Stopping, submitting
+from .routes.task_submission import TASKS_PATH, answer_waited, ended_at_once, submit_of
 
 BODY_BYTES_MAX: Final = 64 << 10
 """Longer ones are rare, and better read in pieces."""
 
 _HEAD: Final = (
     b"HTTP/1.1 201 Created\r\ncontent-type: application/json\r\n"
-    b"content-length: %d\r\nlocation: " + PREFIX.encode() + b"tasks/%b\r\n"
+    b"content-length: %d\r\nlocation: " + TASKS_PATH.encode() + b"/%b\r\n"
 )
 
 
@@ -75,12 +73,10 @@ class Exchange:
         waits.take(submit.user)
         self.respond: Callable[[bytes, bytes], None]
         """With the body, and the task's id."""
-        self.go_on: Callable[[Handler], None]
+        self.go_on: Callable[[Asgi], None]
         """Where more has to be read before there is an answer."""
         try:
-            self._request: RequestId = backend.put(
-                lambda request: msgspec.structs.replace(submit, request=request), self._replied
-            )
+            self._request: RequestId = backend.put(submitting(submit), self._replied)
         except BaseException:
             waits.give_back(submit.user)
             raise
@@ -185,6 +181,6 @@ class ExpressProtocol(GuardedProtocol):
             self.transport.close()
         self.on_response_complete()
 
-    def _go_on(self, cycle: RequestResponseCycle, handler: Handler) -> None:
+    def _go_on(self, cycle: RequestResponseCycle, handler: Asgi) -> None:
         self._exchange = None
         super()._start_asgi_task(cycle, self.app.guarded(handler))

@@ -1,151 +1,209 @@
-"""Every route that there is: the one table behind 404, 405 and `/openapi.json`."""
+"""The one table of routes, from which dispatch, rights, 404, 405 and `/openapi.json` come."""
 
 from __future__ import annotations
 
-import functools
-import re
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-PROBLEMS: Final = {
-    400: "The body is not JSON",
-    401: "The token is missing or not good",
-    403: "The token does not allow this",
-    404: "There is no such thing",
-    409: "It contradicts what is already there",
-    408: "The body did not arrive in time",
-    411: "The body's length is not said",
-    413: "The body is too large",
-    415: "The body is not JSON by its media type",
-    416: "There is no such part of it",
-    422: "Well-formed, and wrong; `path` says where",
-    429: "A limit is reached for now; see Retry-After",
-    503: "The scheduler is stopping",
-    507: "There is no room for it",
-}
+from mycel.core.rights import ADMIN, CANCEL, READ, SUBMIT
+from mycel.core.views import Explanation
+
+from . import openapi
+from .answers import answers
+from .http.exchange import Handler, Request, answer
+from .http.problems import Problem, not_found
+from .routes import (
+    blob_routes,
+    event_routes,
+    job_routes,
+    log_routes,
+    model_routes,
+    network_routes,
+    node_routes,
+    openai_routes,
+    result_routes,
+    service_routes,
+    task_routes,
+    task_submission,
+    worker_routes,
+)
+from .submission import bodies
+
+OPEN: Final = ""
+"""The right to call a route that needs no token."""
 _BODY: Final = (400, 408, 413, 415)
 
 
 class Route(msgspec.Struct, frozen=True):
     method: str
     path: str
+    """With at most one parameter: `{name}` is one segment, `{name:path}` all the rest."""
+    right: str
+    handler: Handler
     summary: str
-    answer: str = ""
-    """Name of the answer's schema; or, with a slash in it, a media type."""
-    body: str = ""
+    answer: type | str
+    """The answer's schema, or its media type."""
+    body: type | str = ""
     query: tuple[str, ...] = ()
     statuses: tuple[int, ...] = (200,)
     problems: tuple[int, ...] = ()
-    open: bool = False
-    """It needs no token."""
+    takes_key: bool = False
+    """`Idempotency-Key` makes a second request the same as the first."""
+
+    @property
+    def owned(self) -> str:
+        """What its path names, if that belongs to a user."""
+        if "{task_id}" in self.path:
+            return "task"
+        return "job" if "{job_id}" in self.path else ""
+
+
+async def _describe(request: Request) -> None:
+    await answer(request.send, 200, openapi.document(ROUTES))
 
 
 ROUTES: Final = (
     Route(
         "POST",
         "/api/v1/tasks",
+        SUBMIT,
+        task_submission.submit_task,
         "Submit a task; with ?wait, answer when it has ended or the time is up",
-        "TaskAnswer",
-        "TaskBody",
+        answers.TaskAnswer,
+        bodies.TaskBody,
         ("wait",),
         (201, 200),
         (*_BODY, 422, 429),
+        takes_key=True,
     ),
     Route(
         "GET",
         "/api/v1/tasks",
+        READ,
+        task_routes.list_tasks,
         "List tasks, newest job first",
-        "TaskList",
+        answers.TaskList,
         query=("job", "state", "cursor", "limit"),
         problems=(404, 422),
     ),
     Route(
         "GET",
         "/api/v1/tasks/{task_id}",
+        READ,
+        task_routes.read_task,
         "Read a task",
-        "TaskAnswer",
+        answers.TaskAnswer,
         query=("wait",),
         problems=(404, 422),
     ),
     Route(
         "DELETE",
         "/api/v1/tasks/{task_id}",
+        CANCEL,
+        task_routes.cancel_task,
         "Cancel a task; again is fine",
-        "TaskAnswer",
+        answers.TaskAnswer,
         problems=(404, 409, 422),
     ),
     Route(
         "GET",
         "/api/v1/tasks/{task_id}/logs",
+        READ,
+        log_routes.task_logs,
         "What a task has written; with ?stream one stream as text, with ?follow as it comes: "
         "as server-sent events, or one stream as text",
-        "LogsAnswer",
+        answers.LogsAnswer,
         query=("stream", "wait", "follow"),
         problems=(404, 422, 429),
     ),
     Route(
         "GET",
         "/api/v1/tasks/{task_id}/explain",
+        READ,
+        task_routes.explain_task,
         "Why a task is where it is",
-        "Explanation",
+        Explanation,
         problems=(404, 422),
     ),
     Route(
         "GET",
         "/api/v1/tasks/{task_id}/result",
+        READ,
+        task_routes.read_result,
         "The result of a task that succeeded",
-        "ResultAnswer",
+        answers.ResultAnswer,
         query=("wait",),
         problems=(404, 409, 422),
     ),
     Route(
         "POST",
         "/api/v1/jobs",
+        SUBMIT,
+        job_routes.submit_job,
         "Submit a job, or open one for batches; with ?dry_run, say what would come of it "
         "(a PreviewAnswer), and change nothing",
-        "JobAnswer",
-        "JobBody",
+        answers.JobAnswer,
+        bodies.JobBody,
         ("dry_run",),
         statuses=(201, 200),
         problems=(*_BODY, 409, 422, 429),
+        takes_key=True,
     ),
     Route(
         "GET",
         "/api/v1/jobs",
+        READ,
+        job_routes.list_jobs,
         "List jobs, newest first",
-        "JobList",
+        answers.JobList,
         query=("prefix", "cursor", "limit"),
         problems=(422,),
     ),
     Route(
         "GET",
         "/api/v1/jobs/{job_id}",
+        READ,
+        job_routes.read_job,
         "Read a job",
-        "JobAnswer",
+        answers.JobAnswer,
         query=("wait",),
         problems=(404, 422),
     ),
-    Route("DELETE", "/api/v1/jobs/{job_id}", "Cancel a job", "JobAnswer", problems=(404, 409, 422)),
+    Route(
+        "DELETE",
+        "/api/v1/jobs/{job_id}",
+        CANCEL,
+        job_routes.cancel_job,
+        "Cancel a job",
+        answers.JobAnswer,
+        problems=(404, 409, 422),
+    ),
     Route(
         "POST",
         "/api/v1/jobs/{job_id}/tasks",
+        SUBMIT,
+        job_routes.append_batch,
         "Append a numbered batch of tasks to an open job; the same batch again changes nothing",
-        "BatchAnswer",
-        "BatchBody",
+        answers.BatchAnswer,
+        bodies.BatchBody,
         statuses=(201, 200),
         problems=(*_BODY, 404, 409, 422, 429),
     ),
     Route(
         "POST",
         "/api/v1/jobs/{job_id}/close",
+        SUBMIT,
+        job_routes.close_job,
         "No further batch will come",
-        "JobAnswer",
+        answers.JobAnswer,
         problems=(404, 409, 422),
     ),
     Route(
         "GET",
         "/api/v1/jobs/{job_id}/results",
+        READ,
+        result_routes.stream_results,
         "Results as JSON lines, in the order of commits",
         "application/x-ndjson",
         query=("after", "follow"),
@@ -154,6 +212,8 @@ ROUTES: Final = (
     Route(
         "GET",
         "/api/v1/jobs/{job_id}/logs",
+        READ,
+        log_routes.job_logs,
         "What a job's tasks write, as it comes, as server-sent events",
         "text/event-stream",
         query=("follow",),
@@ -162,6 +222,8 @@ ROUTES: Final = (
     Route(
         "GET",
         "/api/v1/events",
+        READ,
+        event_routes.stream_events,
         "What happens, as server-sent events; goes on behind Last-Event-ID, or ?after",
         "text/event-stream",
         query=("job", "task", "kinds", "follow", "after"),
@@ -170,8 +232,10 @@ ROUTES: Final = (
     Route(
         "PUT",
         "/api/v1/blobs/{digest}",
+        SUBMIT,
+        blob_routes.upload_blob,
         "Upload a file under its digest; goes on after a break with Content-Range",
-        "BlobAnswer",
+        blob_routes.BlobAnswer,
         "application/octet-stream",
         statuses=(201,),
         problems=(408, 409, 411, 413, 422, 507),
@@ -179,6 +243,8 @@ ROUTES: Final = (
     Route(
         "GET",
         "/api/v1/blobs/{digest}",
+        READ,
+        blob_routes.download_blob,
         "Download a file of your uploads or your jobs; with Range a part of it",
         "application/octet-stream",
         statuses=(200, 206),
@@ -187,6 +253,8 @@ ROUTES: Final = (
     Route(
         "HEAD",
         "/api/v1/blobs/{digest}",
+        READ,
+        blob_routes.describe_blob,
         "Its size; with 404, Upload-Offset says how much of it has come",
         "application/octet-stream",
         problems=(404, 422),
@@ -194,214 +262,205 @@ ROUTES: Final = (
     Route(
         "POST",
         "/api/v1/blobs/missing",
+        SUBMIT,
+        blob_routes.list_missing,
         "Which of these you would have to upload",
-        "MissingAnswer",
-        "MissingBody",
+        blob_routes.MissingAnswer,
+        bodies.MissingBody,
         problems=(*_BODY, 422),
     ),
-    Route("GET", "/api/v1/workers", "List workers", "WorkerList", problems=(422,)),
-    Route("GET", "/api/v1/models", "List the models that are served", "ModelList", problems=(422,)),
+    Route(
+        "GET",
+        "/api/v1/workers",
+        READ,
+        worker_routes.list_workers,
+        "List workers",
+        worker_routes.WorkerList,
+        problems=(422,),
+    ),
+    Route(
+        "GET",
+        "/api/v1/models",
+        READ,
+        model_routes.list_models,
+        "List the models that are served",
+        model_routes.ModelList,
+        problems=(422,),
+    ),
     Route(
         "POST",
         "/api/v1/workers/{worker_id}/drain",
+        ADMIN,
+        worker_routes.drain_worker,
         "Let a worker take no new work; with ?hand_back_after, what still runs after so many "
         "seconds goes back to the queue",
-        "WorkerAnswer",
+        worker_routes.WorkerAnswer,
         query=("hand_back_after",),
         problems=(404, 409, 422),
     ),
     Route(
         "POST",
         "/api/v1/workers/{worker_id}/resume",
+        ADMIN,
+        worker_routes.resume_worker,
         "Let a worker that was drained take work again",
-        "WorkerAnswer",
+        worker_routes.WorkerAnswer,
         problems=(404, 409, 422),
     ),
     Route(
         "GET",
         "/api/v1/services",
+        READ,
+        service_routes.list_services,
         "List the jobs that keep models up",
-        "ServiceList",
+        service_routes.ServiceList,
         problems=(422,),
     ),
-    Route("GET", "/api/v1/peers", "List connected peers", "PeerList", problems=(422,)),
     Route(
-        "GET", "/api/v1/swarm", "How this node stands in its swarm", "SwarmAnswer", problems=(422,)
+        "GET",
+        "/api/v1/peers",
+        READ,
+        network_routes.list_peers,
+        "List connected peers",
+        network_routes.PeerList,
+        problems=(422,),
+    ),
+    Route(
+        "GET",
+        "/api/v1/swarm",
+        READ,
+        network_routes.show_swarm,
+        "How this node stands in its swarm",
+        network_routes.SwarmAnswer,
+        problems=(422,),
     ),
     Route(
         "POST",
         "/api/v1/swarm/ping",
+        READ,
+        network_routes.ping,
         "Measure the way to a peer and back",
-        "PingAnswer",
-        "PingBody",
+        network_routes.PingAnswer,
+        network_routes.PingBody,
         problems=(*_BODY, 404, 409, 422),
     ),
     Route(
         "POST",
         "/api/v1/revocations",
+        ADMIN,
+        node_routes.revoke,
         "Take in and spread what the swarm's owner has revoked",
-        "RevocationsAnswer",
-        "RevocationsBody",
+        answers.RevocationsAnswer,
+        bodies.RevocationsBody,
         problems=(*_BODY, 422),
     ),
-    Route("GET", "/api/v1/stats", "Totals", "StatsAnswer", problems=(422,)),
+    Route(
+        "GET",
+        "/api/v1/stats",
+        READ,
+        worker_routes.show_stats,
+        "Totals",
+        worker_routes.StatsAnswer,
+        problems=(422,),
+    ),
+    Route(
+        "GET",
+        "/v1/models",
+        READ,
+        openai_routes.list_models,
+        "The models that workers serve; these five as OpenAI has them",
+        "application/json",
+    ),
+    Route(
+        "GET",
+        "/v1/models/{name:path}",
+        READ,
+        openai_routes.read_model,
+        "One of them",
+        "application/json",
+        problems=(404,),
+    ),
     *(
-        Route(method, f"/v1/{path}", summary, "application/json", problems=problems)
-        for method, path, summary, problems in (
-            ("GET", "models", "The models that workers serve; these five as OpenAI has them", ()),
-            ("GET", "models/{name}", "One of them", (404,)),
-            ("POST", "chat/completions", "Ask a chat model; streams if asked to", (*_BODY, 404)),
-            ("POST", "completions", "Ask a completion model; streams if asked to", (*_BODY, 404)),
-            ("POST", "embeddings", "Ask an embedding model", (*_BODY, 404)),
+        Route(
+            "POST",
+            f"/v1/{path}",
+            SUBMIT,
+            openai_routes.call_model,
+            summary,
+            "application/json",
+            problems=(*_BODY, 404),
+        )
+        for path, summary in (
+            ("chat/completions", "Ask a chat model; streams if asked to"),
+            ("completions", "Ask a completion model; streams if asked to"),
+            ("embeddings", "Ask an embedding model"),
         )
     ),
-    Route("GET", "/metrics", "Metrics for Prometheus", "text/plain"),
-    Route("GET", "/healthz", "The process lives", "application/json", open=True),
+    Route(
+        "GET", "/metrics", READ, node_routes.show_metrics, "Metrics for Prometheus", "text/plain"
+    ),
+    Route(
+        "GET", "/healthz", OPEN, node_routes.show_health, "The process lives", "application/json"
+    ),
     Route(
         "GET",
         "/readyz",
+        OPEN,
+        node_routes.show_readiness,
         "The scheduler takes work: it is not stopping, and its journal is written",
         "application/json",
         problems=(503,),
-        open=True,
     ),
-    Route("GET", "/openapi.json", "This description", "application/json"),
+    Route("GET", "/openapi.json", READ, _describe, "This description", "application/json"),
 )
 
-PARAMETERS: Final[dict[str, dict[str, Any]]] = {
-    "wait": {"type": "number", "minimum": 0, "maximum": 60},
-    "job": {"type": "string"},
-    "task": {"type": "string"},
-    "kinds": {"type": "string"},
-    "state": {
-        "type": "string",
-        "enum": ["queued", "leased", "running", "succeeded", "failed", "cancelled"],
-    },
-    "cursor": {"type": "string"},
-    "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
-    "stream": {"type": "string", "enum": ["stdout", "stderr"]},
-    "prefix": {"type": "string"},
-    "after": {"type": "integer", "minimum": 0},
-    "follow": {"type": "boolean"},
-    "dry_run": {"type": "boolean"},
-    "hand_back_after": {"type": "number", "minimum": 0},
-}
+
+Methods = dict[str, Route]
+
+_FIXED: Final[dict[str, Methods]] = {}
+"""By path."""
+_UNDER: Final[dict[str, dict[str, Methods]]] = {}
+"""By what stands before the parameter and, in that, by what follows it."""
+_REST: Final = ":path"
+for _route in ROUTES:
+    _before, _parameter, _after = _route.path.partition("{")
+    if _parameter:
+        _name, _, _after = _after.partition("}")
+        _suffix = _REST if _name.endswith(_REST) else _after
+        _methods = _UNDER.setdefault(_before, {}).setdefault(_suffix, {})
+    else:
+        _methods = _FIXED.setdefault(_before, {})
+    _methods[_route.method] = _route
 
 
-def _pattern(path: str) -> re.Pattern[str]:
-    return re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path)))
+def find(method: str, path: str) -> tuple[Route, str]:
+    """The route, and what the path names. Raises a 404, or a 405 that says what is allowed."""
+    methods, name = _methods_of(path)
+    if not methods:
+        raise not_found(f"{path}; /openapi.json lists what there is")
+    route = methods.get(method)
+    if route is None:
+        allowed = ", ".join(methods)
+        headers = [(b"allow", allowed.encode())]
+        raise Problem(405, f"{path} allows {allowed}, not {method}", headers=headers)
+    return route, name
 
 
-_PATTERNS: Final = [(route.method, _pattern(route.path)) for route in ROUTES]
+def find_open(method: str, path: str) -> Route | None:
+    """The route, if it needs no token."""
+    route = _FIXED.get(path, {}).get(method)
+    return route if route is not None and route.right == OPEN else None
 
 
-def methods_of(path: str) -> tuple[str, ...]:
-    """What may be done with this path; nothing if there is no such path."""
-    return tuple(method for method, pattern in _PATTERNS if pattern.fullmatch(path))
-
-
-@functools.cache
-def document() -> bytes:
-    """The OpenAPI description of all routes."""
-    references, schemas = _schemas()
-    paths: dict[str, dict[str, Any]] = {}
-    for route in ROUTES:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, references)
-    return msgspec.json.encode(
-        {
-            "openapi": "3.1.0",
-            "info": {"title": "Mycel", "version": "1"},
-            "paths": paths,
-            "security": [{"bearer": []}],
-            "components": {
-                "schemas": schemas,
-                "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-            },
-        }
-    )
-
-
-def _schemas() -> tuple[dict[str, Any], dict[str, Any]]:
-    from mycel.core.views import Explanation
-
-    from .answers import answers
-    from .http import problems
-    from .routes import (
-        blob_routes,
-        model_routes,
-        network_routes,
-        service_routes,
-        worker_routes,
-    )
-    from .submission import bodies
-
-    kinds: list[Any] = [
-        bodies.TaskBody,
-        bodies.JobBody,
-        bodies.BatchBody,
-        bodies.RevocationsBody,
-        bodies.MissingBody,
-        blob_routes.BlobAnswer,
-        blob_routes.MissingAnswer,
-        answers.TaskAnswer,
-        answers.TaskList,
-        answers.JobAnswer,
-        answers.JobList,
-        answers.BatchAnswer,
-        answers.PreviewAnswer,
-        answers.RevocationsAnswer,
-        answers.LogsAnswer,
-        answers.ResultAnswer,
-        worker_routes.WorkerList,
-        model_routes.ModelList,
-        worker_routes.WorkerAnswer,
-        service_routes.ServiceList,
-        network_routes.PeerList,
-        network_routes.SwarmAnswer,
-        network_routes.PingBody,
-        network_routes.PingAnswer,
-        worker_routes.StatsAnswer,
-        Explanation,
-        problems.ProblemDocument,
-    ]
-    found, components = msgspec.json.schema_components(
-        kinds, ref_template="#/components/schemas/{name}"
-    )
-    names = [kind.__name__ for kind in kinds]
-    return dict(zip(names, found, strict=True)), components
-
-
-def _operation(route: Route, references: dict[str, Any]) -> dict[str, Any]:
-    problem = {"application/problem+json": {"schema": references["ProblemDocument"]}}
-    responses: dict[str, Any] = {
-        str(status): {"description": "Done", "content": _content(route.answer, references)}
-        for status in route.statuses
-    }
-    always = () if route.open else (401, 403, 503)
-    for status in sorted({*route.problems, *always}):
-        responses[str(status)] = {"description": PROBLEMS[status], "content": problem}
-    parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in re.findall(r"\{(\w+)\}", route.path)
-    ]
-    parameters += [
-        {"name": name, "in": "query", "schema": PARAMETERS[name]} for name in route.query
-    ]
-    operation: dict[str, Any] = {"summary": route.summary, "responses": responses}
-    if route.path in ("/api/v1/tasks", "/api/v1/jobs") and route.body:
-        schema = {"type": "string", "minLength": 1, "maxLength": 255}
-        parameters.append({"name": "Idempotency-Key", "in": "header", "schema": schema})
-    if parameters:
-        operation["parameters"] = parameters
-    if route.body:
-        content = _content(route.body, references)
-        operation["requestBody"] = {"required": True, "content": content}
-    if route.open:
-        operation["security"] = []
-    return operation
-
-
-def _content(name: str, references: dict[str, Any]) -> dict[str, Any]:
-    if "/" in name:
-        return {name: {}}
-    return {"application/json": {"schema": references[name]}}
+def _methods_of(path: str) -> tuple[Methods, str]:
+    methods = _FIXED.get(path)
+    if methods is not None:
+        return methods, ""
+    for prefix, by_suffix in _UNDER.items():
+        if path.startswith(prefix):
+            rest = path[len(prefix) :]
+            if _REST in by_suffix:
+                return by_suffix[_REST], rest
+            name, slash, after = rest.partition("/")
+            return by_suffix.get(slash + after, {}) if name else {}, name
+    return {}, ""

@@ -21,7 +21,6 @@ from mycel.core.views import JobView, Obstacle, PreviewView, StagePreview, TaskV
 
 from .file_answers import InputAnswer, OutputsAnswer, files_of
 
-encode: Final = msgspec.json.Encoder().encode
 RESULT_TEXT_BYTES_MAX: Final = 64 << 10
 """A process' output beyond this is not repeated in its result; the logs have it."""
 

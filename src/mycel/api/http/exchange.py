@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
-from .caller_limits import Shares
+import msgspec
+
+from .caller_limits import Crowd, Limits, Shares
 from .problems import MEDIA_TYPE, Headers, Problem, unprocessable
+
+if TYPE_CHECKING:
+    from mycel.api.authentication import Caller
+    from mycel.api.backend import Backend
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-CALLER: Final = "mycel.caller"
-"""Where in the scope the `access.Caller` is."""
-BODY: Final = "mycel.body"
-"""Where in the scope the `Body` is, of requests with a caller."""
 WAIT_SECONDS_MAX: Final = 60.0
 BODY_SECONDS: Final = 30.0
 """A request must be there after so long; one that stops in the middle is not kept."""
@@ -27,7 +31,9 @@ writing when the connection closes may never see it."""
 
 WATCH_AFTER_SECONDS: Final = 0.05
 
-_JSON: Final = (b"content-type", b"application/json")
+encode: Final = msgspec.json.Encoder().encode
+
+JSON: Final = (b"content-type", b"application/json")
 _TRUE: Final = frozenset({"", "1", "true", "yes"})
 _FALSE: Final = frozenset({"0", "false", "no"})
 
@@ -64,7 +70,7 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     return None
 
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+async def read_body(scope: Scope, receive: Receive, limit: int, body: Body | None = None) -> bytes:
     """The whole body; refused when it is longer than `limit`, whatever its header says."""
     declared = header(scope, b"content-length")
     declared_too_long = declared is not None and int(declared) > limit
@@ -75,7 +81,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
             if declared_too_long:
                 await _drain(receive)
                 raise _too_large(limit)
-            return await _whole_body(receive, limit, scope.get(BODY))
+            return await _whole_body(receive, limit, body)
     except TimeoutError:
         detail = f"the body did not arrive within {BODY_SECONDS:g} s"
         raise Problem(408, detail, headers=[(b"connection", b"close")]) from None
@@ -232,7 +238,7 @@ async def answer(
     send: Send, status: int, body: bytes, extra: Headers | None = None, media_type: bytes = b""
 ) -> None:
     headers: Headers = [
-        (b"content-type", media_type) if media_type else _JSON,
+        (b"content-type", media_type) if media_type else JSON,
         (b"content-length", str(len(body)).encode()),
     ]
     if extra:
@@ -243,3 +249,77 @@ async def answer(
 
 async def answer_problem(send: Send, problem: Problem) -> None:
     await answer(send, problem.status, problem.encode(), problem.headers, MEDIA_TYPE)
+
+
+class Request:
+    """One request: what its handler reads, and where the handler's answer goes."""
+
+    __slots__ = (
+        "_body",
+        "_crowd",
+        "_known",
+        "backend",
+        "caller",
+        "limits",
+        "name",
+        "receive",
+        "scope",
+        "send",
+    )
+
+    def __init__(
+        self,
+        backend: Backend,
+        limits: Limits,
+        crowd: Crowd,
+        exchange: tuple[Scope, Receive, Send],
+        caller: Caller,
+        name: str,
+        known: tuple[str, ...],
+    ) -> None:
+        """`name` stands in the path for the route's parameter; `known` are the names of the
+        route's query parameters."""
+        self.backend = backend
+        self.limits = limits
+        self.scope, self.receive, self.send = exchange
+        self.caller = caller
+        self.name = name
+        self._crowd = crowd
+        self._known = known
+        self._body: Body | None = None
+
+    def query(self) -> Query:
+        """Refuses parameters that the route does not know."""
+        return Query(self.scope, *self._known)
+
+    def header(self, name: bytes) -> bytes | None:
+        return header(self.scope, name)
+
+    async def body(self) -> bytes:
+        """The whole body, which is JSON by its media type."""
+        check_media_type(self.scope)
+        body = self._body = Body(self._crowd.bodies, self.caller.user)
+        return await read_body(self.scope, self.receive, self.limits.request_bytes, body)
+
+    def release(self) -> None:
+        """The body is no longer in memory."""
+        if self._body is not None:
+            self._body.release()
+
+    def waiting(self, seconds: float) -> AbstractContextManager[None]:
+        """Counts it among the caller's requests that wait, if it does."""
+        return self._crowd.waits.held(self.caller.user) if seconds else contextlib.nullcontext()
+
+    def lasting(self) -> AbstractContextManager[None]:
+        """Counts it among the caller's streams. Whether it lasts, and how slowly it is read, is
+        the client's choice."""
+        return self._crowd.streams.held(self.caller.user)
+
+    async def answer(
+        self, value: msgspec.Struct, status: int = 200, extra: Headers | None = None
+    ) -> None:
+        await answer(self.send, status, encode(value), extra)
+
+
+Handler = Callable[[Request], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]

@@ -13,22 +13,8 @@ from typing import Final
 
 import msgspec
 
-from mycel.api.answers.answers import encode
 from mycel.api.authentication import Caller
-from mycel.api.backend import Backend
-from mycel.api.hot_routes import Handler
-from mycel.api.http.caller_limits import Limits
-from mycel.api.http.exchange import (
-    CALLER,
-    Gone,
-    Query,
-    Receive,
-    Scope,
-    Send,
-    answer,
-    header,
-    read_body,
-)
+from mycel.api.http.exchange import Gone, Receive, Request, Send
 from mycel.api.http.problems import Headers, Problem, not_found, unprocessable
 from mycel.api.submission.bodies import MissingBody, decode_missing
 from mycel.api.submission.named_files import keeping
@@ -47,8 +33,6 @@ from mycel.blobs.errors import (
 from mycel.blobs.scheduler_blobs import Keeping
 from mycel.blobs.transfer import Taking, in_thread
 
-PREFIX: Final = "/api/v1/blobs/"
-MISSING_PATH: Final = "/api/v1/blobs/missing"
 SILENCE_SECONDS: Final = 60.0
 """An upload without a byte for so long is broken off."""
 _RANGE: Final = re.compile(rb"bytes=(\d{1,18})-(\d{1,18})?")
@@ -65,88 +49,79 @@ class BlobAnswer(msgspec.Struct, frozen=True):
     size: int
 
 
-class BlobRoutes:
-    def __init__(self, backend: Backend, limits: Limits) -> None:
-        self._backend = backend
-        self._limits = limits
+async def list_missing(request: Request) -> None:
+    request.query()
+    body: MissingBody = decode_missing(await request.body())
+    for name in body.digests:
+        _parsed(name)
+    caller = request.caller
+    kept = keeping(request.backend)
+    missing = await kept.missing(body.digests, caller.user, caller.sees)
+    await request.answer(MissingAnswer(missing))
 
-    def find(self, method: str, path: str) -> Handler | None:
-        if not path.startswith(PREFIX):
-            return None
-        if path == MISSING_PATH:
-            return self._missing if method == "POST" else None
-        return {"PUT": self._put, "GET": self._get, "HEAD": self._head}.get(method)
 
-    async def _missing(self, scope: Scope, receive: Receive, send: Send) -> None:
-        Query(scope)
-        raw = await read_body(scope, receive, self._limits.request_bytes)
-        body: MissingBody = decode_missing(raw)
-        for name in body.digests:
-            _parsed(name)
-        caller: Caller = scope[CALLER]
-        kept = keeping(self._backend)
-        missing = await kept.missing(body.digests, caller.user, caller.sees)
-        await answer(send, 200, encode(MissingAnswer(missing)))
+# Reading
 
-    # Reading
 
-    async def _head(self, scope: Scope, receive: Receive, send: Send) -> None:
-        Query(scope)
-        digest, caller, kept = self._asked(scope)
-        if digest in kept.store and await kept.may_read(digest, caller.sees):
-            await _start(send, 200, kept.store.size(digest), _described(digest))
-        else:
-            offset = kept.upload_offset(digest, caller.user)
-            await _start(send, 404, 0, [(b"upload-offset", str(offset).encode())])
-        await send({"type": "http.response.body", "body": b""})
+async def describe_blob(request: Request) -> None:
+    digest, caller, kept = _asked(request)
+    if digest in kept.store and await kept.may_read(digest, caller.sees):
+        await _start(request.send, 200, kept.store.size(digest), _described(digest))
+    else:
+        offset = kept.upload_offset(digest, caller.user)
+        await _start(request.send, 404, 0, [(b"upload-offset", str(offset).encode())])
+    await request.send({"type": "http.response.body", "body": b""})
 
-    async def _get(self, scope: Scope, receive: Receive, send: Send) -> None:
-        Query(scope)
-        digest, caller, kept = self._asked(scope)
-        await _bring_here(kept, digest, caller)
-        size = kept.store.size(digest)
-        first, last = _range_of(scope, size)
-        headers = _described(digest)
-        status = 200
-        if (first, last) != (0, size - 1) and header(scope, b"range") is not None:
-            status = 206
-            headers.append((b"content-range", f"bytes {first}-{last}/{size}".encode()))
-        with kept.store.reading(digest, first) as file:
-            left = last + 1 - first
-            await _start(send, status, left, headers)
-            while left:
-                wanted = min(left, CHUNK_BYTES)
-                data = await in_thread(kept.threads, lambda wanted=wanted: file.read(wanted))  # type: ignore[misc]
-                if not data:
-                    return  # cut short: the length that was announced tells the client
-                left -= len(data)
-                await send({"type": "http.response.body", "body": data, "more_body": bool(left)})
-        if size == 0:
-            await send({"type": "http.response.body", "body": b""})
 
-    # Writing
+async def download_blob(request: Request) -> None:
+    digest, caller, kept = _asked(request)
+    await _bring_here(kept, digest, caller)
+    size = kept.store.size(digest)
+    wanted_range = request.header(b"range")
+    first, last = _range_of(wanted_range, size)
+    headers = _described(digest)
+    status = 200
+    if (first, last) != (0, size - 1) and wanted_range is not None:
+        status = 206
+        headers.append((b"content-range", f"bytes {first}-{last}/{size}".encode()))
+    with kept.store.reading(digest, first) as file:
+        left = last + 1 - first
+        await _start(request.send, status, left, headers)
+        while left:
+            data = await in_thread(kept.threads, partial(file.read, min(left, CHUNK_BYTES)))
+            if not data:
+                return  # cut short: the length that was announced tells the client
+            left -= len(data)
+            part = {"type": "http.response.body", "body": data, "more_body": bool(left)}
+            await request.send(part)
+    if size == 0:
+        await request.send({"type": "http.response.body", "body": b""})
 
-    async def _put(self, scope: Scope, receive: Receive, send: Send) -> None:
-        Query(scope)
-        digest, caller, kept = self._asked(scope)
-        first, size = _announced(scope)
-        try:
-            async with kept.moving(digest):
-                begin = lambda: kept.begin_upload(digest, size, caller.user)  # noqa: E731
-                taking = await in_thread(kept.threads, begin)
-                await _take(kept, taking, first, receive)
-                await kept.uploaded(digest, caller.user)
-        except WrongContent as error:
-            raise unprocessable(str(error)) from error
-        except BlobTooLarge as error:
-            raise Problem(413, str(error), headers=[(b"connection", b"close")]) from error
-        except NoRoom as error:
-            raise Problem(507, str(error), headers=[(b"connection", b"close")]) from error
-        await answer(send, 201, encode(BlobAnswer(digest, size)))
 
-    def _asked(self, scope: Scope) -> tuple[Digest, Caller, Keeping]:
-        digest = _parsed(scope["path"][len(PREFIX) :])
-        return digest, scope[CALLER], keeping(self._backend)
+# Writing
+
+
+async def upload_blob(request: Request) -> None:
+    digest, caller, kept = _asked(request)
+    first, size = _announced(request)
+    try:
+        async with kept.moving(digest):
+            begin = partial(kept.begin_upload, digest, size, caller.user)
+            taking = await in_thread(kept.threads, begin)
+            await _take(kept, taking, first, request.receive)
+            await kept.uploaded(digest, caller.user)
+    except WrongContent as error:
+        raise unprocessable(str(error)) from error
+    except BlobTooLarge as error:
+        raise Problem(413, str(error), headers=[(b"connection", b"close")]) from error
+    except NoRoom as error:
+        raise Problem(507, str(error), headers=[(b"connection", b"close")]) from error
+    await request.answer(BlobAnswer(digest, size), 201)
+
+
+def _asked(request: Request) -> tuple[Digest, Caller, Keeping]:
+    request.query()
+    return _parsed(request.name), request.caller, keeping(request.backend)
 
 
 async def _bring_here(kept: Keeping, digest: Digest, caller: Caller) -> None:
@@ -220,12 +195,12 @@ def _parsed(text: str) -> Digest:
         raise unprocessable(str(error)) from error
 
 
-def _announced(scope: Scope) -> tuple[int, int]:
+def _announced(request: Request) -> tuple[int, int]:
     """Where the body begins, and how long the whole blob is."""
-    length = header(scope, b"content-length")
+    length = request.header(b"content-length")
     if length is None:
         raise Problem(411, "say how long it is: Content-Length is needed")
-    ranged = header(scope, b"content-range")
+    ranged = request.header(b"content-range")
     if ranged is None:
         return 0, int(length)
     found = _CONTENT_RANGE.fullmatch(ranged)
@@ -237,8 +212,7 @@ def _announced(scope: Scope) -> tuple[int, int]:
     return first, size
 
 
-def _range_of(scope: Scope, size: int) -> tuple[int, int]:
-    asked = header(scope, b"range")
+def _range_of(asked: bytes | None, size: int) -> tuple[int, int]:
     found = None if asked is None else _RANGE.fullmatch(asked)
     if found is None:
         return 0, size - 1

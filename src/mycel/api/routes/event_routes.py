@@ -22,13 +22,14 @@ from mycel.api.answers.answers import iso
 from mycel.api.authentication import Caller
 from mycel.api.backend import Backend
 from mycel.api.event_listeners import Crowded, Listener
-from mycel.api.http.exchange import CALLER, Query, Receive, Scope, Send, hang_up, header
+from mycel.api.http.exchange import Query, Request, Send, hang_up
 from mycel.api.http.problems import Problem, not_found, unprocessable
 from mycel.core.effects import Happening
 from mycel.core.identifiers import JobId, parse_task_id, task_id
 from mycel.store.interface import End, Reader
 
 from . import job_routes
+from .task_routes import job_view
 
 ENDS_MAX: Final = 1000
 KEEP_ALIVE_SECONDS: Final = 15.0
@@ -80,8 +81,8 @@ class Wanted(msgspec.Struct, frozen=True):
         return False
 
 
-def parse(scope: Scope) -> Wanted:
-    query = Query(scope, "job", "task", "kinds", "follow", "after")
+def _wanted(request: Request) -> Wanted:
+    query = request.query()
     job: JobId | None = None
     index: int | None = None
     if (text := query.text("task")) is not None:
@@ -98,7 +99,7 @@ def parse(scope: Scope) -> Wanted:
         index,
         _kinds(query.text("kinds")),
         query.flag("follow") or query.text("follow") is None,
-        _after(query, header(scope, b"last-event-id")),
+        _after(query, request.header(b"last-event-id")),
     )
 
 
@@ -123,15 +124,21 @@ def _kinds(text: str | None) -> frozenset[str]:
     return frozenset(chosen)
 
 
-async def stream(backend: Backend, scope: Scope, receive: Receive, send: Send) -> None:
-    wanted = parse(scope)
-    _check(backend, scope[CALLER], wanted.job)
+async def stream_events(request: Request) -> None:
+    with request.lasting():
+        await _stream(request)
+
+
+async def _stream(request: Request) -> None:
+    wanted = _wanted(request)
+    backend, send = request.backend, request.send
+    _check(backend, request.caller, wanted.job)
     if wanted.job is not None:
-        await job_routes.read(backend, wanted.job, 0.0)  # a 404 has to come before the first byte
+        await job_view(backend, wanted.job)  # a 404 has to come before the first byte
     try:
         with backend.listening() as listener:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            gone = asyncio.ensure_future(hang_up(receive))
+            gone = asyncio.ensure_future(hang_up(request.receive))
             gone.add_done_callback(lambda _: listener.news.set())
             try:
                 await _Stream(backend, wanted, listener, gone, send).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import time
@@ -16,13 +17,13 @@ from mycel.api.answers.answers import (
     BatchAnswer,
     JobAnswer,
     JobList,
-    PreviewAnswer,
     TaskCounts,
     iso,
     iso_or_none,
 )
 from mycel.api.authentication import Caller
-from mycel.api.backend import Backend
+from mycel.api.backend import Backend, ask_for, submitting
+from mycel.api.http.exchange import Connected, Request
 from mycel.api.http.problems import not_found, unprocessable
 from mycel.api.submission import conversion, named_files, plans
 from mycel.api.submission.bodies import decode_batch, decode_job
@@ -35,8 +36,9 @@ from mycel.core.model.work import shape_of
 from mycel.core.views import BatchView, JobView, PreviewView, SubmittedView
 from mycel.store.interface import JobRow
 
-from .task_routes import expect, read_job
+from .task_routes import PAGE_DEFAULT, PAGE_MAX, job_view
 
+JOBS_PATH: Final = "/api/v1/jobs"
 KEY_LENGTH_MAX: Final = 255
 SCAN_MAX: Final = 20_000
 """So many jobs are looked at for one page of those that a user may see."""
@@ -78,32 +80,29 @@ def check(backend: Backend, caller: Caller, *specifications: Specification) -> N
     backend.keep_credential(caller.token, caller.rights)
 
 
-async def submit(
-    backend: Backend, caller: Caller, raw: bytes, key: str, bytes_max: int
-) -> SubmittedView:
-    submit = await _submission(backend, caller, raw, key, bytes_max)
+async def submit_job(request: Request) -> None:
+    dry_run = request.query().flag("dry_run")
+    raw = await request.body()
+    backend, caller = request.backend, request.caller
+    key = ""
+    if not dry_run:
+        key = scoped_key(request.header(b"idempotency-key"), caller.user, "jobs")
+    submit = await _submission(
+        backend, caller, raw, key, request.limits.request_bytes, dry_run=dry_run
+    )
+    if dry_run:
+        view = await ask_for(backend, PreviewView, submitting(submit))
+        await request.answer(answers.preview(view))
+        return
     if named_files.have_files(submit, raw):
         await named_files.admit(backend, caller, submit)
-    return expect(
-        await backend.ask(lambda request: msgspec.structs.replace(submit, request=request)),
-        SubmittedView,
-    )
-
-
-async def preview(backend: Backend, caller: Caller, raw: bytes, bytes_max: int) -> PreviewAnswer:
-    """What a job would become; nothing is changed."""
-    submit = await _submission(backend, caller, raw, "", bytes_max)
-    view = expect(
-        await backend.ask(
-            lambda request: msgspec.structs.replace(submit, request=request, dry_run=True)
-        ),
-        PreviewView,
-    )
-    return answers.preview(view)
+    submitted = await ask_for(backend, SubmittedView, submitting(submit))
+    location = [(b"location", f"{JOBS_PATH}/{submitted.job.job_id}".encode())]
+    await request.answer(answers.job(submitted.job), 200 if submitted.again else 201, location)
 
 
 async def _submission(
-    backend: Backend, caller: Caller, raw: bytes, key: str, bytes_max: int
+    backend: Backend, caller: Caller, raw: bytes, key: str, bytes_max: int, *, dry_run: bool
 ) -> Submit:
     body = decode_job(raw)
     if body.task is None and not body.stages:
@@ -139,55 +138,72 @@ async def _submission(
         body_digest=digest_of(raw),
         require_satisfiable=any(task.require_satisfiable for task in tasks),
         derived=derived,
+        dry_run=dry_run,
     )
 
 
-async def append(backend: Backend, caller: Caller, text: str, raw: bytes) -> BatchAnswer:
-    job = parse(text)
-    body = decode_batch(raw)
+async def append_batch(request: Request) -> None:
+    request.query()
+    body = decode_batch(await request.body())
+    job = parse(request.name)
     batch = conversion.appended_batch(body)
     if mentions_files(batch.arguments):
-        await named_files.admit_batch(backend, caller, job, batch.arguments)
-    view = expect(
-        await backend.ask(
-            lambda request: Append(
-                request, job, body.batch, batch.count, batch.arguments, body.stage
-            )
-        ),
+        await named_files.admit_batch(request.backend, request.caller, job, batch.arguments)
+    view = await ask_for(
+        request.backend,
         BatchView,
+        lambda number: Append(number, job, body.batch, batch.count, batch.arguments, body.stage),
     )
-    return BatchAnswer(view.job_id, view.batch, view.first, view.count, view.again)
+    appended = BatchAnswer(view.job_id, view.batch, view.first, view.count, view.again)
+    await request.answer(appended, 200 if view.again else 201)
 
 
-async def close(backend: Backend, text: str) -> JobAnswer:
-    job = parse(text)
-    return answers.job(expect(await backend.ask(lambda request: CloseJob(request, job)), JobView))
+async def close_job(request: Request) -> None:
+    request.query()
+    job = parse(request.name)
+    view = await ask_for(request.backend, JobView, lambda number: CloseJob(number, job))
+    await request.answer(answers.job(view))
 
 
-async def cancel(backend: Backend, text: str) -> JobAnswer:
-    job = parse(text)
-    return answers.job(expect(await backend.ask(lambda request: CancelJob(request, job)), JobView))
+async def cancel_job(request: Request) -> None:
+    request.query()
+    job = parse(request.name)
+    view = await ask_for(request.backend, JobView, lambda number: CancelJob(number, job))
+    await request.answer(answers.job(view))
 
 
-async def read(backend: Backend, text: str, wait_seconds: float) -> JobAnswer:
-    job = parse(text)
-    if wait_seconds > 0:
-        try:
-            async with asyncio.timeout(wait_seconds):
-                await backend.ask(lambda request: WaitJob(request, job))
-        except TimeoutError:
-            pass
-    return answers.job(await read_job(backend, job))
+async def read_job(request: Request) -> None:
+    wait = request.query().wait_seconds()
+    job = parse(request.name)
+    with Connected(request.receive), request.waiting(wait):
+        if wait:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await request.backend.ask(lambda number: WaitJob(number, job))
+        view = await job_view(request.backend, job)
+    await request.answer(answers.job(view))
 
 
-async def list_jobs(
-    backend: Backend, caller: Caller, *, prefix: str | None, cursor: str | None, limit: int
+async def list_jobs(request: Request) -> None:
+    query = request.query()
+    page = await _page(
+        request.backend,
+        request.caller,
+        query.text("prefix"),
+        query.text("cursor"),
+        query.integer("limit", PAGE_DEFAULT, 1, PAGE_MAX),
+    )
+    await request.answer(page)
+
+
+async def _page(
+    backend: Backend, caller: Caller, prefix: str | None, cursor: str | None, limit: int
 ) -> JobList:
     """Those that the caller may see, newest first; with a prefix, those whose ids begin with
     it."""
     if prefix is not None:
         ids = await backend.read(lambda reader: reader.find_jobs(prefix, limit))
-        found = [answers.job(await read_job(backend, job)) for job in ids]
+        found = [answers.job(await job_view(backend, job)) for job in ids]
         return JobList([job for job in found if caller.sees(job.user)], None)
     before = None if cursor is None else conversion.job_id(cursor, "")
     items: list[JobAnswer] = []
@@ -211,7 +227,7 @@ async def _of_row(backend: Backend, row: JobRow) -> JobAnswer:
     """An unfinished job's row does not say how many of its tasks run: the machine does."""
     if not row.state:
         try:
-            return answers.job(await read_job(backend, row.opened.id))
+            return answers.job(await job_view(backend, row.opened.id))
         except NotFound:
             pass
     ended = row.succeeded + row.failed + row.cancelled

@@ -21,10 +21,10 @@ from typing import Final
 
 import msgspec
 
-from mycel.api.answers.answers import LogsAnswer, encode
+from mycel.api.answers.answers import LogsAnswer
 from mycel.api.backend import Backend, Stopping
 from mycel.api.event_listeners import Crowded
-from mycel.api.http.exchange import Connected, Query, Receive, Scope, Send, answer, hang_up
+from mycel.api.http.exchange import Connected, Request, Send, answer, hang_up
 from mycel.api.http.problems import Problem, not_found, unprocessable
 from mycel.api.output_followers import OutputListener
 from mycel.core.events import ReadJob, ReadTask, WaitJob, WaitTask
@@ -45,16 +45,21 @@ _PARTIAL_BYTES_MAX: Final = 3
 """So many bytes of a character may be missing at the end of a stretch."""
 
 
-async def of_task(backend: Backend, text: str, scope: Scope, receive: Receive, send: Send) -> None:
-    query = Query(scope, "stream", "wait", "follow")
+async def task_logs(request: Request) -> None:
+    with request.lasting():
+        await _task_logs(request)
+
+
+async def _task_logs(request: Request) -> None:
+    query, backend, send = request.query(), request.backend, request.send
     stream = query.text("stream")
     if stream not in (None, "stdout", "stderr"):
         raise unprocessable("stream is stdout or stderr")
-    job, index = task_routes.parse(text)
+    job, index = task_routes.parse(request.name)
     if query.flag("follow"):
-        await _follow(backend, job, index, stream, receive, send)
+        await _follow(request, job, index, stream)
         return
-    with Connected(receive):
+    with Connected(request.receive):
         await task_routes.wait(backend, job, index, query.wait_seconds())
         ended = await _end(backend, job, index)
     kept = backend.output(job, index)
@@ -64,14 +69,14 @@ async def of_task(backend: Backend, text: str, scope: Scope, receive: Receive, s
         await answer(send, 200, body, media_type=b"text/plain; charset=utf-8")
         return
     stdout, stderr = (one.decode(errors="replace") for one in written.values())
-    await answer(send, 200, encode(LogsAnswer(stdout, stderr, ended is not None)))
+    await request.answer(LogsAnswer(stdout, stderr, ended is not None))
 
 
-async def of_job(backend: Backend, text: str, scope: Scope, receive: Receive, send: Send) -> None:
-    if not Query(scope, "follow").flag("follow"):
-        raise unprocessable("the logs of a whole job can be followed only: add ?follow")
-    job = job_routes.parse(text)
-    await _follow(backend, job, None, None, receive, send)
+async def job_logs(request: Request) -> None:
+    with request.lasting():
+        if not request.query().flag("follow"):
+            raise unprocessable("the logs of a whole job can be followed only: add ?follow")
+        await _follow(request, job_routes.parse(request.name), None, None)
 
 
 async def _end(backend: Backend, job: JobId, index: int) -> TaskEnded | None:
@@ -90,23 +95,17 @@ def _written(ended: TaskEnded | None, kept: list[Stretch], stream: int) -> bytes
     return whole or joined(kept, stream)
 
 
-async def _follow(
-    backend: Backend,
-    job: JobId,
-    index: int | None,
-    stream: str | None,
-    receive: Receive,
-    send: Send,
-) -> None:
+async def _follow(request: Request, job: JobId, index: int | None, stream: str | None) -> None:
+    backend, send = request.backend, request.send
     try:
         with backend.listening_to_output(job, index) as listener:
             if index is None:  # a 404 has to come before the first byte
-                await backend.ask(lambda request: ReadJob(request, job))
+                await backend.ask(lambda number: ReadJob(number, job))
             else:
-                await backend.ask(lambda request: ReadTask(request, job, index))
+                await backend.ask(lambda number: ReadTask(number, job, index))
             headers = _EVENTS if stream is None else _TEXT
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            gone = asyncio.ensure_future(hang_up(receive))
+            gone = asyncio.ensure_future(hang_up(request.receive))
             gone.add_done_callback(lambda _: listener.arrived.set())
             try:
                 await _Following(backend, job, index, stream, listener, send).run(gone)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from mycel.api.authentication import Caller
-from mycel.api.backend import Backend
+from mycel.api.backend import ask_for
+from mycel.api.http.exchange import Request
 from mycel.core.events import ReadWorkers
 from mycel.core.model.resources import ServedModel
 from mycel.core.model.work import model_slot
 from mycel.core.views import WorkerView
-
-from .task_routes import expect
 
 
 class ServingWorker(msgspec.Struct, frozen=True):
@@ -40,16 +38,18 @@ class ModelList(msgspec.Struct, frozen=True):
     next: str | None
 
 
-async def list_models(backend: Backend, caller: Caller) -> ModelList:
+async def list_models(request: Request) -> None:
     """Those that the caller can ask for, as it writes them."""
-    views: list[WorkerView] = expect(await backend.ask(ReadWorkers), list)
+    request.query()
+    backend, caller = request.backend, request.caller
+    views: list[WorkerView] = await ask_for(backend, list, ReadWorkers)
     found: dict[str, list[tuple[WorkerView, ServedModel]]] = {}
     for view in views:
         for model in view.capabilities.served:
             found.setdefault(model.name, []).append((view, model))
     names = {full: backend.names.as_written(full, caller.user) for full in found}
     items = [_answer(name, found[full]) for full, name in names.items() if name is not None]
-    return ModelList(sorted(items, key=lambda one: one.name), None)
+    await request.answer(ModelList(sorted(items, key=lambda one: one.name), None))
 
 
 def _answer(name: str, served: list[tuple[WorkerView, ServedModel]]) -> ModelAnswer:

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Protocol
 
 import msgspec
 
+from mycel.api.http.exchange import Request
 from mycel.api.http.problems import Problem
 
 PINGS_MAX: Final = 100
@@ -99,31 +100,37 @@ class Network(Protocol):
         ...
 
 
-def list_peers(network: Network) -> PeerList:
-    return PeerList(sorted(network.peers(), key=lambda one: (one.roles, one.peer_id)), None)
+async def list_peers(request: Request) -> None:
+    request.query()
+    peers = request.backend.network.peers()
+    await request.answer(PeerList(sorted(peers, key=lambda one: (one.roles, one.peer_id)), None))
 
 
-async def ping(network: Network, body: bytes) -> PingAnswer:
-    try:
-        asked = msgspec.json.decode(body, type=PingBody)
-    except msgspec.ValidationError as error:
-        raise Problem(422, str(error)) from error
-    except msgspec.DecodeError as error:
-        raise Problem(400, f"the body is not JSON: {error}") from error
+async def show_swarm(request: Request) -> None:
+    request.query()
+    await request.answer(request.backend.network.status())
+
+
+async def ping(request: Request) -> None:
+    request.query()
+    asked = msgspec.json.decode(await request.body(), type=PingBody)
+    network = request.backend.network
     peer = _meant(network.known(), asked.peer)
     seconds, error_text = await network.ping(peer, asked.count)
     trips = [round(one * 1000, 3) for one in seconds]
     path = next((one.path for one in network.peers() if one.peer_id == peer), "")
-    return PingAnswer(
-        peer_id=peer,
-        path=path,
-        sent=asked.count,
-        received=len(trips),
-        min_ms=min(trips, default=None),
-        avg_ms=round(sum(trips) / len(trips), 3) if trips else None,
-        max_ms=max(trips, default=None),
-        round_trips_ms=trips,
-        error=error_text or None,
+    await request.answer(
+        PingAnswer(
+            peer_id=peer,
+            path=path,
+            sent=asked.count,
+            received=len(trips),
+            min_ms=min(trips, default=None),
+            avg_ms=round(sum(trips) / len(trips), 3) if trips else None,
+            max_ms=max(trips, default=None),
+            round_trips_ms=trips,
+            error=error_text or None,
+        )
     )
 
 

@@ -11,41 +11,28 @@ the first token the stream ends with an error, because the rest would be another
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import math
 from typing import Any, Final
 
 import msgspec
 
-from mycel.api.authentication import Caller
-from mycel.api.backend import Backend, Pieces
-from mycel.api.http.caller_limits import Crowd, Limits
-from mycel.api.http.exchange import (
-    CALLER,
-    Receive,
-    Scope,
-    Send,
-    answer,
-    check_media_type,
-    hang_up,
-    read_body,
-)
+from mycel.api.backend import Backend, Pieces, ask_for, submitting
+from mycel.api.http.exchange import Handler, Request, Send, answer, hang_up
 from mycel.api.http.problems import Problem
 from mycel.core.errors import Refusal, Unprocessable
-from mycel.core.events import CancelTask, ReadWorkers, Submit, WaitTask
-from mycel.core.identifiers import JobId
+from mycel.core.events import CancelTask, ReadWorkers, Submit
+from mycel.core.identifiers import RequestId
 from mycel.core.journal import TaskEnded
 from mycel.core.model.failures import BAD_INPUT, INPUT_MISSING, TIMEOUT, upstream_status
 from mycel.core.model.jobs import Specification
 from mycel.core.model.json_depth import DEPTH_MAX, nests_too_deeply
 from mycel.core.model.resources import Requirements
 from mycel.core.model.work import Work
-from mycel.core.views import SubmittedView, TaskIsOver, WorkerView
+from mycel.core.views import TaskIsOver, WorkerView
 
 from . import job_routes
-from .task_routes import expect
 
 PREFIX: Final = "/v1/"
-CALLS: Final = ("chat/completions", "completions", "embeddings")
 _EVENTS: Final = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
 _DONE: Final = b"data: [DONE]\n\n"
 _STATUS: Final = {TIMEOUT: 504, BAD_INPUT: 400, INPUT_MISSING: 400}
@@ -54,8 +41,6 @@ _PASSED_ON: Final = (408, 409, 413, 422, 429)
 """Clients react to these by themselves. Others are about the worker and its server: a 401 there
 does not mean that the caller's token is wrong."""
 _KINDS: Final = {408: "timeout_error", 429: "rate_limit_error"}
-
-Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class OpenAiError(Exception):
@@ -67,115 +52,96 @@ class OpenAiError(Exception):
         self.document = {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
-class OpenAiRoutes:
-    def __init__(self, backend: Backend, limits: Limits, crowd: Crowd) -> None:
-        self._backend = backend
-        self._limits = limits
-        self._crowd = crowd
-
-    def find(self, method: str, path: str) -> Handler | None:
-        if not path.startswith(PREFIX):
-            return None
-        route = path[len(PREFIX) :]
-        if method == "GET" and (route == "models" or route.startswith("models/")):
-            return _answering(self._models)
-        if method == "POST" and route in CALLS:
-            return _answering(self._call)
-        return None
-
-    async def _models(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        _, _, wanted = scope["path"][len(PREFIX) :].partition("/")
-        workers: list[WorkerView] = expect(await self._backend.ask(ReadWorkers), list)
-        caller: Caller = scope[CALLER]
-        full = {name for worker in workers for name in worker.capabilities.models}
-        written = {self._backend.names.as_written(name, caller.user) for name in full}
-        names = sorted(name for name in written if name is not None)
-        alike = {"object": "model", "created": 0, "owned_by": "mycel"}
-        found = [{"id": name, **alike} for name in names]
-        if not wanted:
-            await answer(send, 200, msgspec.json.encode({"object": "list", "data": found}))
-            return
-        for model in found:
-            if model["id"] == wanted:
-                await answer(send, 200, msgspec.json.encode(model))
-                return
-        raise _no_model(wanted)
-
-    async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
-        check_media_type(scope)
-        body = _body(await read_body(scope, receive, self._limits.request_bytes))
-        route = scope["path"][len(PREFIX) :]
-        job = job_routes.new_id()
-        caller: Caller = scope[CALLER]
-        with self._crowd.waits.held(caller.user), self._backend.streaming(job) as pieces:
-            await self._submit(caller, job, route, body)
-            hung_up = asyncio.ensure_future(hang_up(receive))
-            ended = asyncio.ensure_future(self._end(job))
-            try:
-                if body.get("stream") is True:
-                    await _stream(send, pieces, ended, hung_up)
-                else:
-                    await _whole(send, ended, hung_up)
-            finally:
-                hung_up.cancel()
-                if not ended.done():
-                    ended.cancel()
-                    await self._cancel(job)
-
-    async def _submit(self, caller: Caller, job: JobId, route: str, body: dict[str, Any]) -> None:
-        given = {"openai": {"route": route, "body": body}}
-        model = body["model"]
-        try:
-            full = self._backend.names.meant(model, caller.user)
-        except Problem as problem:
-            raise OpenAiError(400, problem.detail, "invalid_request_error") from None
-        specification = Specification(Work("model", model=full), Requirements())
-        job_routes.check(self._backend, caller, specification)
-        submit = Submit(
-            request=0,  # type: ignore[arg-type]
-            job_id=job,
-            name=route,
-            user=caller.user,
-            specification=specification,
-            count=1,
-            arguments=msgspec.json.encode([given]),
-            close=True,
-            require_satisfiable=True,
-        )
-        try:
-            reply = await self._backend.ask(
-                lambda request: msgspec.structs.replace(submit, request=request)
-            )
-        except Unprocessable:
-            raise _no_model(model) from None
-        expect(reply, SubmittedView)
-
-    async def _end(self, job: JobId) -> TaskEnded:
-        reply = await self._backend.ask(lambda request: WaitTask(request, job, 0))
-        ended = expect(reply, TaskIsOver).ended
-        if ended is not None:
-            return ended
-        # It was quicker than the question.
-        result = await self._backend.read(lambda reader: reader.result(job, 0))
-        assert result is not None, "it has ended a moment ago"
-        return result.ended
-
-    async def _cancel(self, job: JobId) -> None:
-        """Nobody waits for it any more."""
-        await self._backend.ask(lambda request: CancelTask(request, job, 0))
-
-
 def _answering(handler: Handler) -> Handler:
-    async def answering(scope: Scope, receive: Receive, send: Send) -> None:
+    async def answering(request: Request) -> None:
         try:
-            await handler(scope, receive, send)
+            await handler(request)
         except OpenAiError as error:
-            await answer(send, error.status, msgspec.json.encode(error.document))
+            await answer(request.send, error.status, msgspec.json.encode(error.document))
         except Refusal as refusal:
             refused = OpenAiError(503, str(refusal), "server_error")
-            await answer(send, refused.status, msgspec.json.encode(refused.document))
+            await answer(request.send, refused.status, msgspec.json.encode(refused.document))
 
     return answering
+
+
+@_answering
+async def list_models(request: Request) -> None:
+    found = await _models(request)
+    await answer(request.send, 200, msgspec.json.encode({"object": "list", "data": found}))
+
+
+@_answering
+async def read_model(request: Request) -> None:
+    for model in await _models(request):
+        if model["id"] == request.name:
+            await answer(request.send, 200, msgspec.json.encode(model))
+            return
+    raise _no_model(request.name)
+
+
+async def _models(request: Request) -> list[dict[str, Any]]:
+    backend = request.backend
+    workers: list[WorkerView] = await ask_for(backend, list, ReadWorkers)
+    full = {name for worker in workers for name in worker.capabilities.models}
+    written = {backend.names.as_written(name, request.caller.user) for name in full}
+    names = sorted(name for name in written if name is not None)
+    alike = {"object": "model", "created": 0, "owned_by": "mycel"}
+    return [{"id": name, **alike} for name in names]
+
+
+@_answering
+async def call_model(request: Request) -> None:
+    body = _body(await request.body())
+    backend, send = request.backend, request.send
+    submit = _submission(request, body)
+    job = submit.job_id
+    with request.waiting(math.inf), backend.streaming(job) as pieces:
+        hung_up = asyncio.ensure_future(hang_up(request.receive))
+        ended = asyncio.ensure_future(_run(backend, submit, body["model"]))
+        try:
+            if body.get("stream") is True:
+                await _stream(send, pieces, ended, hung_up)
+            else:
+                await _whole(send, ended, hung_up)
+        finally:
+            hung_up.cancel()
+            if not ended.done():  # nobody waits for it any more
+                ended.cancel()
+                await backend.ask(lambda number: CancelTask(number, job, 0))
+
+
+def _submission(request: Request, body: dict[str, Any]) -> Submit:
+    backend, caller = request.backend, request.caller
+    route = request.scope["path"].removeprefix(PREFIX)
+    try:
+        full = backend.names.meant(body["model"], caller.user)
+    except Problem as problem:
+        raise OpenAiError(400, problem.detail, "invalid_request_error") from None
+    specification = Specification(Work("model", model=full), Requirements())
+    job_routes.check(backend, caller, specification)
+    return Submit(
+        request=RequestId(0),
+        job_id=job_routes.new_id(),
+        name=route,
+        user=caller.user,
+        specification=specification,
+        count=1,
+        arguments=msgspec.json.encode([{"openai": {"route": route, "body": body}}]),
+        close=True,
+        require_satisfiable=True,
+        wait=True,
+    )
+
+
+async def _run(backend: Backend, submit: Submit, model: str) -> TaskEnded:
+    """Submits the task and waits for its end."""
+    try:
+        over = await ask_for(backend, TaskIsOver, submitting(submit))
+    except Unprocessable:
+        raise _no_model(model) from None
+    assert over.ended is not None, "whoever waits for a task's end is told it"
+    return over.ended
 
 
 def _body(raw: bytes) -> dict[str, Any]:

@@ -7,12 +7,12 @@ import functools
 from typing import Final
 
 from mycel.api.backend import Backend, Stopping
-from mycel.api.http.exchange import Receive, Send, hang_up
+from mycel.api.http.exchange import Request, Send, hang_up
 from mycel.core.identifiers import JobId
 from mycel.store.interface import Lines, Reader
 
-from .job_routes import TERMINAL
-from .task_routes import read_job
+from .job_routes import TERMINAL, parse
+from .task_routes import job_view
 
 LINES_MAX: Final = 2000
 """Read, encoded and sent at a time: what one reader holds in memory."""
@@ -22,18 +22,25 @@ would cost more than the lines."""
 FEW_LINES: Final = 500
 
 
-async def stream(
-    backend: Backend, job: JobId, after: int, follow: bool, receive: Receive, send: Send
-) -> None:
+async def stream_results(request: Request) -> None:
     """With `follow` it ends with the job, behind the last line.
 
     When the scheduler stops in the middle, the response breaks off instead of ending, so
     that nobody takes it for complete.
     """
-    await read_job(backend, job)  # a 404 has to come before the first byte
+    query = request.query()
+    after, follow = query.integer("after", 0, 0, 1 << 60), query.flag("follow")
+    job = parse(request.name)
+    with request.lasting():
+        await _stream(request, job, after, follow)
+
+
+async def _stream(request: Request, job: JobId, after: int, follow: bool) -> None:
+    backend, send = request.backend, request.send
+    await job_view(backend, job)  # a 404 has to come before the first byte
     headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-store")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    hung_up = asyncio.ensure_future(hang_up(receive))
+    hung_up = asyncio.ensure_future(hang_up(request.receive))
     try:
         await _send_lines(backend, job, after, follow, send, hung_up)
     except Stopping:
@@ -70,7 +77,7 @@ async def _send_lines(
             if over:
                 return
             # Only a job that was over before an empty read has no further line.
-            over = (await read_job(backend, job)).state in TERMINAL
+            over = (await job_view(backend, job)).state in TERMINAL
             if not over:
                 await _either(advanced, hung_up)
 

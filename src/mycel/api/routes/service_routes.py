@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from mycel.api.authentication import Caller
-from mycel.api.backend import Backend
+from mycel.api.backend import ask_for
+from mycel.api.http.exchange import Request
 from mycel.api.http.problems import unprocessable
 from mycel.api.submission.bodies import ServeBody, TaskBody
 from mycel.config.sizes import parse_size
@@ -18,8 +18,6 @@ from mycel.core.model.resources import Pairs
 from mycel.core.model.work import SERVICE, Work
 from mycel.core.views import ServiceView
 from mycel.drivers.model.server_settings import ProgramSettings
-
-from .task_routes import expect
 
 GGUF_SLOTS: Final = 4
 _ENTRY: Final = re.compile(r"[^:\s]+:[^:\s]+")
@@ -64,14 +62,16 @@ def service_of(body: TaskBody, serve: ServeBody, env: Pairs, path: str) -> Work:
     )
 
 
-async def list_services(backend: Backend, caller: Caller) -> ServiceList:
-    views: list[ServiceView] = expect(await backend.ask(ReadServices), list)
+async def list_services(request: Request) -> None:
+    request.query()
+    backend, caller = request.backend, request.caller
+    views: list[ServiceView] = await ask_for(backend, list, ReadServices)
     mine = [
         _answer(view, backend.names.as_written(view.model, caller.user) or shown(view.model))
         for view in views
         if caller.sees(view.user)
     ]
-    return ServiceList(sorted(mine, key=lambda one: one.model), None)
+    await request.answer(ServiceList(sorted(mine, key=lambda one: one.model), None))
 
 
 def _answer(view: ServiceView, name: str) -> ServiceAnswer:

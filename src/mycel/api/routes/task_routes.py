@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from msgspec import UnsetType
 
 from mycel.api.answers import answers
-from mycel.api.answers.answers import Finished, TaskAnswer, TaskList
+from mycel.api.answers.answers import Finished, ResultAnswer, TaskAnswer, TaskList
 from mycel.api.answers.file_answers import with_files
-from mycel.api.backend import Backend
+from mycel.api.backend import Backend, ask_for
+from mycel.api.http.exchange import JSON, Connected, Request
 from mycel.api.http.problems import Problem, not_found, unprocessable
 from mycel.core.errors import NotFound
 from mycel.core.events import (
@@ -26,24 +26,18 @@ from mycel.core.events import (
     ReadTask,
     WaitTask,
 )
-from mycel.core.identifiers import JobId, parse_task_id
+from mycel.core.identifiers import JobId, is_job_id, parse_task_id, task_id
 from mycel.core.journal import TaskEnded
 from mycel.core.states import TaskState
 from mycel.core.views import ENDED, Explanation, JobView, LiveTasks, Span, TaskIsOver, TaskView
 from mycel.store.interface import Reader
 
 PIECE_BYTES: Final = 1 << 20
+PAGE_DEFAULT: Final = 100
 PAGE_MAX: Final = 1000
 SCAN_MAX: Final = 20_000
 """So many tasks are looked at for one page; a filter that finds little ends it early."""
 STATES: Final = tuple(TaskState)
-
-View = TypeVar("View")
-
-
-def expect(answer: object, kind: type[View]) -> View:
-    assert isinstance(answer, kind), f"the machine answered with {answer!r}"
-    return answer
 
 
 def parse(text: str) -> tuple[JobId, int]:
@@ -54,8 +48,8 @@ def parse(text: str) -> tuple[JobId, int]:
     return parsed
 
 
-async def read_job(backend: Backend, job: JobId) -> JobView:
-    return expect(await backend.ask(lambda request: ReadJob(request, job)), JobView)
+async def job_view(backend: Backend, job: JobId) -> JobView:
+    return await ask_for(backend, JobView, lambda request: ReadJob(request, job))
 
 
 async def read(backend: Backend, job: JobId, index: int) -> TaskAnswer:
@@ -68,7 +62,8 @@ async def read(backend: Backend, job: JobId, index: int) -> TaskAnswer:
         elif found.specification.work.driver in ("python", "process"):
             arguments = await backend.read(lambda reader: reader.arguments(job, index))
         return answers.running_task(found, arguments)
-    return await _finished(backend, expect(found, TaskIsOver))
+    assert isinstance(found, TaskIsOver)
+    return await _finished(backend, found)
 
 
 async def _finished(backend: Backend, over: TaskIsOver) -> TaskAnswer:
@@ -92,7 +87,7 @@ async def _finished(backend: Backend, over: TaskIsOver) -> TaskAnswer:
 def _load(reader: Reader, job: JobId, index: int) -> Finished:
     result = reader.result(job, index)
     if result is None:
-        raise not_found(f"task {job}.{index}: it was pruned")
+        raise _pruned(job, index)
     return Finished(result.ended, reader.ended_attempts(job, index), reader.arguments(job, index))
 
 
@@ -112,67 +107,95 @@ async def wait(backend: Backend, job: JobId, index: int, seconds: float) -> bool
     return True
 
 
-async def read_after_wait(backend: Backend, text: str, seconds: float) -> TaskAnswer:
-    job, index = parse(text)
-    await wait(backend, job, index, seconds)
-    return await read(backend, job, index)
+async def read_task(request: Request) -> None:
+    seconds = request.query().wait_seconds()
+    job, index = parse(request.name)
+    with Connected(request.receive), request.waiting(seconds):
+        await wait(request.backend, job, index, seconds)
+        task = await read(request.backend, job, index)
+    await request.answer(task)
 
 
-async def cancel(backend: Backend, text: str) -> TaskAnswer:
+async def cancel_task(request: Request) -> None:
     """Again is fine; after success or failure it is refused."""
-    job, index = parse(text)
-    over = await backend.ask(lambda request: CancelTask(request, job, index))
-    finished = await _finished(backend, expect(over, TaskIsOver))
-    if finished.state != TaskState.CANCELLED:
-        raise Problem(409, f"task {text} has {finished.state}: it cannot be cancelled any more")
-    return finished
+    request.query()
+    job, index = parse(request.name)
+    over = await ask_for(request.backend, TaskIsOver, lambda number: CancelTask(number, job, index))
+    task = await _finished(request.backend, over)
+    if task.state != TaskState.CANCELLED:
+        detail = f"task {request.name} has {task.state}: it cannot be cancelled any more"
+        raise Problem(409, detail)
+    await request.answer(task)
 
 
-async def ended(backend: Backend, text: str, seconds: float) -> TaskEnded:
+async def read_result(request: Request) -> None:
+    seconds = request.query().wait_seconds()
+    backend, (job, index) = request.backend, parse(request.name)
+    with Connected(request.receive):
+        end = await _end(backend, job, index, seconds)
+    if end.value_size:
+        await _send_long_result(request, job, index, end)
+        return
+    task = await read(backend, job, index)
+    if task.state != "succeeded":
+        was = "" if task.state == "failed" else "was "
+        why = task.error or task.reason or "no result"
+        raise Problem(409, f"task {request.name} {was}{task.state}: {why}")
+    await request.answer(task.result or ResultAnswer())
+
+
+async def _end(backend: Backend, job: JobId, index: int, seconds: float) -> TaskEnded:
     """The end of a task; a problem while it has none."""
-    job, index = parse(text)
     if not await wait(backend, job, index, seconds):
         found = await backend.ask(lambda request: ReadTask(request, job, index))
         if isinstance(found, TaskView):
+            text = task_id(job, index)
             raise Problem(409, f"task {text} is {found.state}; wait for it with ?wait=SECONDS")
     result = await backend.read(lambda reader: reader.result(job, index))
     if result is None:
-        raise not_found(f"task {text}: it was pruned")
+        raise _pruned(job, index)
     return result.ended
 
 
-async def large_result(backend: Backend, text: str, ended: TaskEnded) -> AsyncIterator[bytes]:
+async def _send_long_result(request: Request, job: JobId, index: int, end: TaskEnded) -> None:
     """The answer of a result whose value is in a file, piece by piece."""
-    job, index = parse(text)
-    yield b'{"json":'
+    await request.send({"type": "http.response.start", "status": 200, "headers": [JSON]})
+    await request.send({"type": "http.response.body", "body": b'{"json":', "more_body": True})
     offset = 0
-    while offset < ended.value_size:
-        look = functools.partial(_piece, job=job, index=index, offset=offset)
-        piece = await backend.read(look)
+    while offset < end.value_size:
+        look = partial(_piece, job=job, index=index, offset=offset)
+        piece = await request.backend.read(look)
         if not piece:
-            raise not_found(f"task {text}: it was pruned")
+            raise _pruned(job, index)
         offset += len(piece)
-        yield piece
-    yield b',"digest":"blake3:%s","size":%d}' % (ended.digest.hex().encode(), ended.value_size)
+        await request.send({"type": "http.response.body", "body": piece, "more_body": True})
+    tail = b',"digest":"blake3:%s","size":%d}' % (end.digest.hex().encode(), end.value_size)
+    await request.send({"type": "http.response.body", "body": tail})
 
 
 def _piece(reader: Reader, job: JobId, index: int, offset: int) -> bytes:
     return reader.value(job, index, offset=offset, length=PIECE_BYTES)
 
 
-async def explain(backend: Backend, text: str) -> Explanation:
-    job, index = parse(text)
-    asked = await backend.ask(lambda request: ExplainTask(request, job, index))
-    found = expect(asked, Explanation)
-    if found.state != ENDED:
-        return found
-    result = await backend.read(lambda reader: reader.result(job, index))
-    if result is None:
-        raise not_found(f"task {text}: it was pruned")
-    ended = result.ended
-    return msgspec.structs.replace(
-        found, state=ended.state, reason=ended.reason, summary=_how_it_ended(ended)
+async def explain_task(request: Request) -> None:
+    request.query()
+    job, index = parse(request.name)
+    found = await ask_for(
+        request.backend, Explanation, lambda number: ExplainTask(number, job, index)
     )
+    if found.state == ENDED:
+        result = await request.backend.read(lambda reader: reader.result(job, index))
+        if result is None:
+            raise _pruned(job, index)
+        ended = result.ended
+        found = msgspec.structs.replace(
+            found, state=ended.state, reason=ended.reason, summary=_how_it_ended(ended)
+        )
+    await request.answer(found)
+
+
+def _pruned(job: JobId, index: int) -> Problem:
+    return not_found(f"task {task_id(job, index)}: it was pruned")
 
 
 def _how_it_ended(ended: TaskEnded) -> str:
@@ -184,10 +207,21 @@ def _how_it_ended(ended: TaskEnded) -> str:
 # the id of the first task that was not looked at.
 
 
-async def list_tasks(
+async def list_tasks(request: Request) -> None:
+    query = request.query()
+    job = query.text("job")
+    if job is not None and not is_job_id(job):
+        raise not_found(f"job {job!r}")
+    state = query.text("state")
+    cursor = query.text("cursor")
+    limit = query.integer("limit", PAGE_DEFAULT, 1, PAGE_MAX)
+    page = await _page(request.backend, request.caller.sees, job, state, cursor, limit)
+    await request.answer(page)
+
+
+async def _page(
     backend: Backend,
     sees: Callable[[str], bool],
-    *,
     job: str | None,
     state: str | None,
     cursor: str | None,
@@ -248,14 +282,15 @@ async def _window(
 
     Live ones are read first: one that ends in between is then seen twice, not missed.
     """
-    view = await read_job(backend, job)
+    view = await job_view(backend, job)
     if first >= view.tasks:
         return [], view.tasks
     try:
-        reply = await backend.ask(lambda request: ReadLiveTasks(request, job, first, size))
+        live = await ask_for(
+            backend, LiveTasks, lambda request: ReadLiveTasks(request, job, first, size)
+        )
     except NotFound:  # pruned since
         return [], 0
-    live = expect(reply, LiveTasks)
     tasks = {task.index: answers.running_task(task, b"") for task in live.tasks}
     for span in live.spans:
         ended = await backend.read(partial(_results, job=job, span=span))

@@ -8,15 +8,13 @@ from typing import Any
 import msgspec
 
 from mycel.api.answers.answers import iso_or_none
-from mycel.api.authentication import Caller
-from mycel.api.backend import Backend
+from mycel.api.backend import ask_for
+from mycel.api.http.exchange import Request
 from mycel.core.events import CloseWorker, ReadFigures, ReadWorkers
 from mycel.core.identifiers import RequestId
 from mycel.core.model.model_names import shown
 from mycel.core.model.resources import USAGE_STEPS, Usage
 from mycel.core.views import Figures, WorkerView
-
-from .task_routes import expect
 
 
 class GpuAnswer(msgspec.Struct, frozen=True):
@@ -188,26 +186,35 @@ def _usage(usage: Usage | None) -> dict[str, Any]:
     }
 
 
-async def list_workers(backend: Backend) -> WorkerList:
-    views: list[WorkerView] = expect(await backend.ask(ReadWorkers), list)
-    return WorkerList([worker(view) for view in views], None)
+async def list_workers(request: Request) -> None:
+    request.query()
+    views: list[WorkerView] = await ask_for(request.backend, list, ReadWorkers)
+    await request.answer(WorkerList([worker(view) for view in views], None))
 
 
-async def close(
-    backend: Backend, caller: Caller, worker_id: str, on: bool, hand_back_after: float | None
-) -> WorkerAnswer:
-    """Drains a worker, or lets it take work again."""
-
-    def make(request: RequestId) -> CloseWorker:
-        return CloseWorker(request, worker_id, on, caller.user, caller.token, hand_back_after)
-
-    return worker(expect(await backend.ask(make), WorkerView))
+async def drain_worker(request: Request) -> None:
+    await _close(request, True, request.query().seconds("hand_back_after"))
 
 
-async def stats(backend: Backend) -> StatsAnswer:
-    figures = expect(await backend.ask(ReadFigures), Figures)
-    shown = backend.figures()
-    return StatsAnswer(
+async def resume_worker(request: Request) -> None:
+    request.query()
+    await _close(request, False, None)
+
+
+async def _close(request: Request, on: bool, hand_back_after: float | None) -> None:
+    caller = request.caller
+
+    def make(number: RequestId) -> CloseWorker:
+        return CloseWorker(number, request.name, on, caller.user, caller.token, hand_back_after)
+
+    await request.answer(worker(await ask_for(request.backend, WorkerView, make)))
+
+
+async def show_stats(request: Request) -> None:
+    request.query()
+    figures = await ask_for(request.backend, Figures, ReadFigures)
+    shown = request.backend.figures()
+    totals = StatsAnswer(
         queue_depth=figures.tasks_queued,
         tasks_running=figures.tasks_live,
         tasks_succeeded=figures.tasks_succeeded,
@@ -223,3 +230,4 @@ async def stats(backend: Backend) -> StatsAnswer:
         jobs_open=figures.jobs_open,
         leases_held=figures.leases_held,
     )
+    await request.answer(totals)
