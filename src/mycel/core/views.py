@@ -263,4 +263,5 @@ class Figures(msgspec.Struct, frozen=True):
     workers_refused: int = 0
     """Because they speak another version."""
     checks_late: int = 0
+    workers_linked: int = 0
     """Of workers without a link."""

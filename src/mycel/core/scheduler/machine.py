@@ -21,7 +21,7 @@ from mycel.core import events, messages
 from mycel.core.authenticators import Keyed
 from mycel.core.effects import Effect
 from mycel.core.events import Event
-from mycel.core.identifiers import AttemptId, JobId, PeerId, RequestId
+from mycel.core.identifiers import AttemptId, JobId, JobNumber, PeerId, RequestId
 from mycel.core.journal import EntryRefused
 from mycel.core.machine_settings import SchedulerSettings
 from mycel.core.matching import ALGORITHMS, Algorithm
@@ -267,6 +267,16 @@ class Scheduler:
         """Whose job it is; None if it is not remembered."""
         found = self.state.job_ids.get(JobId(job))
         return None if found is None else found.user
+
+    def number_of(self, job: JobId) -> JobNumber | None:
+        """The number by which effects name a job; None if it is not remembered."""
+        found = self.state.job_ids.get(job)
+        return None if found is None else found.number
+
+    def names_of_workers(self) -> dict[PeerId, str]:
+        """Of all that are known, with a link or without."""
+        state = self.state
+        return {one.peer: one.name for one in (*state.known, *state.workers.values())}
 
     def is_model(self, full: str) -> bool:
         """Whether a worker serves it, by its full name, or a job is to keep it up."""

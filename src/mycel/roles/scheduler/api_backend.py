@@ -172,18 +172,18 @@ class SchedulerBackend:
     @contextmanager
     def following(self, job: JobId) -> Iterator[asyncio.Event]:
         event = asyncio.Event()
-        found = self._machine.state.job_ids.get(job)
-        if found is None:  # pruned: nothing of it will ever end again
+        number = self._machine.number_of(job)
+        if number is None:  # pruned: nothing of it will ever end again
             yield event
             return
-        events = self._followers.setdefault(found.number, set())
+        events = self._followers.setdefault(number, set())
         events.add(event)
         try:
             yield event
         finally:
             events.discard(event)
             if not events:
-                self._followers.pop(found.number, None)
+                self._followers.pop(number, None)
 
     def listening(self) -> AbstractContextManager[Listener]:
         return self._audience.listening()

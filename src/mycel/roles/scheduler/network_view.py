@@ -50,7 +50,7 @@ class SchedulerNetwork:
         )
 
     def status(self) -> SwarmAnswer:
-        swarm, state = self._node.swarm, self._machine.state
+        swarm, figures = self._node.swarm, self._machine.figures()
         searching = self._node.searching
         roles = Counter(role for one in swarm.peers() for role in one.roles)
         return SwarmAnswer(
@@ -63,8 +63,8 @@ class SchedulerNetwork:
             reservations=list(self._node.reservations),
             peers=dict(sorted(roles.items())),
             paths=dict(swarm.figures().connections),
-            workers_linked=len(state.linked),
-            workers_known=len(state.workers) + len(state.known),
+            workers_linked=figures.workers_linked,
+            workers_known=figures.workers_known,
             discovery=DiscoveryAnswer(
                 self._ways.dht,
                 self._ways.gossip,
@@ -72,14 +72,12 @@ class SchedulerNetwork:
                 searching.searches_total,
                 searching.found_total,
             ),
-            checks_late=state.checks_late,
+            checks_late=figures.checks_late,
         )
 
     def known(self) -> dict[str, str]:
-        state = self._machine.state
-        found = {str(one.peer): "" for one in self._node.swarm.peers()}
-        found |= {str(one.peer): one.name for one in state.known}
-        return found | {str(one.peer): one.name for one in state.workers.values()}
+        connected = {str(one.peer): "" for one in self._node.swarm.peers()}
+        return {**connected, **self._machine.names_of_workers()}
 
     async def ping(self, peer: str, count: int) -> tuple[list[float], str]:
         loop = asyncio.get_running_loop()

@@ -288,6 +288,7 @@ class Views:
             forgeries_refused=state.forgeries_refused,
             workers_refused=state.workers_refused,
             checks_late=state.checks_late,
+            workers_linked=len(state.linked),
             leases_held=sum(len(one.leases) for one in workers),
         )
 
