@@ -76,8 +76,8 @@ class SchedulerNetwork:
         )
 
     def known(self) -> dict[str, str]:
-        connected = {str(one.peer): "" for one in self._node.swarm.peers()}
-        return {**connected, **self._machine.names_of_workers()}
+        found = {str(one.peer): "" for one in self._node.swarm.peers()}
+        return found | {str(peer): name for peer, name in self._machine.names_of_workers().items()}
 
     async def ping(self, peer: str, count: int) -> tuple[list[float], str]:
         loop = asyncio.get_running_loop()
