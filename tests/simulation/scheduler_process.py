@@ -144,8 +144,8 @@ class SchedulerProcess(Process):
             note=ignore,
             failed=self._commit_failed,
             alarm=self._entry_refused,
+            credentials=self.credentials,
         )
-        self.node.credentials = self.credentials
         self.node.start(self.enter(self.node, "scheduler"))
         self.node.post(Listen(True))
         self.booted_at = self.world.now()

@@ -53,7 +53,10 @@ class Member(IndifferentListener):
         book: PeerBook | None = None,
         *,
         reserves: bool = False,
+        arrival: Arrival | None = None,
+        blobs: Channels | None = None,
     ) -> None:
+        """Without `blobs` the node closes blob streams."""
         post = runtime.post
         self._turn_now = runtime.turn_now
         self._clock = clock
@@ -64,9 +67,8 @@ class Member(IndifferentListener):
         self._signals = Signals(clock, self.summoned, self._accuse)
         self._revoking = revoking
         self._joining = Joining(clock, roles, gateways, self.peer_found, book, reserves=reserves)
-        self.arrival: Arrival | None = None
-        self.blobs: Channels | None = None
-        """Where blob streams go; a node without it closes them."""
+        self._arrival = arrival
+        self._blobs = blobs
         self._swarm: Swarm | None = None
         self._connected: dict[PeerId, Admission] = {}
         self._not_partners: set[PeerId] = set()
@@ -101,8 +103,8 @@ class Member(IndifferentListener):
 
     def join(self, swarm: Swarm) -> None:
         self._swarm = swarm
-        if self.blobs is not None:
-            self.blobs.start(swarm, self._connected.__contains__)
+        if self._blobs is not None:
+            self._blobs.start(swarm, self._connected.__contains__)
         self._revoking.start(swarm)
         self._joining.start(swarm)
 
@@ -253,8 +255,8 @@ class Member(IndifferentListener):
         self._joining.connected(peer, admission.roles, address, relayed)
         self._revoking.connected(peer, admission)
         self._dialled_to_ping(f"/p2p/{peer}", "")  # it may have been quicker to call us
-        if self.arrival is not None and "gateway" in admission.roles:
-            self.arrival.arrived()
+        if self._arrival is not None and "gateway" in admission.roles:
+            self._arrival.arrived()
 
     def path_changed(self, peer: PeerId, address: str, relayed: bool) -> None:
         self._took_path(peer, address, relayed)
@@ -296,12 +298,12 @@ class Member(IndifferentListener):
         self._dialled(address, None)
         self._refused.discard(peer)
         self._dialled_to_ping(f"/p2p/{peer}", "")
-        if self.blobs is not None:
-            self.blobs.dialled(peer, "")
+        if self._blobs is not None:
+            self._blobs.dialled(peer, "")
 
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
-        if self.arrival is not None:
-            self.arrival.dial_failed(address, failure, error)
+        if self._arrival is not None:
+            self._arrival.dial_failed(address, failure, error)
         peer = self._dialled(address, failure)
         self._joining.dial_failed(address, failure)
         self._note("dial_failed", address=address, failure=failure.value, error=error)
@@ -319,8 +321,8 @@ class Member(IndifferentListener):
 
     def _blobs_unreachable(self, address: str, error: str) -> None:
         peer = peer_in(address)
-        if self.blobs is not None and peer is not None:
-            self.blobs.dialled(peer, error)
+        if self._blobs is not None and peer is not None:
+            self._blobs.dialled(peer, error)
 
     def _is_telling(self, peer: PeerId, address: str) -> bool:
         """A refusal tells of the peer's death only where the peer itself would have answered.
@@ -337,10 +339,10 @@ class Member(IndifferentListener):
         elif stream.protocol == PROTOCOL:
             self._revoking.stream_opened(stream, ours)
         elif stream.protocol == BLOB_PROTOCOL:
-            if self.blobs is None:
+            if self._blobs is None:
                 stream.close()
             else:
-                self.blobs.stream_opened(stream, ours)
+                self._blobs.stream_opened(stream, ours)
         elif ours and self._joining.is_gateway(stream.peer):
             if self._swarm is not None:
                 self._joining.stream_opened(stream)
@@ -380,8 +382,8 @@ class Member(IndifferentListener):
         elif protocol == PROTOCOL:
             pass  # revocations are exchanged again with the next connection
         elif protocol == BLOB_PROTOCOL:
-            if self.blobs is not None:
-                self.blobs.stream_failed(peer, error)
+            if self._blobs is not None:
+                self._blobs.stream_failed(peer, error)
         elif self._joining.is_gateway(peer):
             self._joining.stream_failed(peer)
         else:
@@ -393,8 +395,8 @@ class Member(IndifferentListener):
         elif stream.protocol == PROTOCOL:
             self._revoking.frames(stream, frames)
         elif stream.protocol == BLOB_PROTOCOL:
-            if self.blobs is not None:
-                self.blobs.frames(stream, frames)
+            if self._blobs is not None:
+                self._blobs.frames(stream, frames)
         elif self._joining.is_gateway(stream.peer):
             self._joining.frames(stream, frames)
         else:
@@ -408,8 +410,8 @@ class Member(IndifferentListener):
         self._links.silent(stream, seconds)
 
     def writable(self, stream: Stream) -> None:
-        if self.blobs is not None and stream.protocol == BLOB_PROTOCOL:
-            self.blobs.writable(stream)
+        if self._blobs is not None and stream.protocol == BLOB_PROTOCOL:
+            self._blobs.writable(stream)
 
     def stream_closed(self, stream: Stream, error: str) -> None:
         if stream.protocol == SIGNAL_PROTOCOL:
@@ -417,8 +419,8 @@ class Member(IndifferentListener):
         elif stream.protocol == PROTOCOL:
             self._revoking.stream_closed(stream)
         elif stream.protocol == BLOB_PROTOCOL:
-            if self.blobs is not None:
-                self.blobs.stream_closed(stream, error)
+            if self._blobs is not None:
+                self._blobs.stream_closed(stream, error)
         elif self._joining.is_gateway(stream.peer):
             self._joining.stream_closed(stream)
         else:

@@ -42,7 +42,9 @@ class GatewayNode(IndifferentListener):
         services: Sequence[GatewayService] = (),
         book: PeerBook | None = None,
         revoking: Revoking | None = None,
+        arrival: Arrival | None = None,
     ) -> None:
+        """`arrival` is of a gateway that joins others."""
         self._revoking = revoking or Revoking(swarm_name, note)
         self._topic = schedulers_topic(swarm_name)
         self._note = note
@@ -50,8 +52,7 @@ class GatewayNode(IndifferentListener):
         self._services = tuple(services)
         self._joining = Joining(clock, (ROLE,), gateways, self._heard_of, book)
         self._signals = Signals(clock, self._summoned, self._accuse)
-        self.arrival: Arrival | None = None
-        """Of a gateway that joins others'."""
+        self._arrival = arrival
         self._asking: set[Stream] = set()
         """Our own streams to other gateways."""
         self._roles: dict[PeerId, frozenset[str]] = {}
@@ -94,8 +95,8 @@ class GatewayNode(IndifferentListener):
         self._roles[peer] = admission.roles
         self._joining.connected(peer, admission.roles, address, relayed)
         self._revoking.connected(peer, admission)
-        if self.arrival is not None and ROLE in admission.roles:
-            self.arrival.arrived()
+        if self._arrival is not None and ROLE in admission.roles:
+            self._arrival.arrived()
         for service in self._services:
             service.peer_connected(peer, admission.roles)
 
@@ -109,8 +110,8 @@ class GatewayNode(IndifferentListener):
             self._note("peer_left", peer=peer, cause=cause)
 
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
-        if self.arrival is not None:
-            self.arrival.dial_failed(address, failure, error)
+        if self._arrival is not None:
+            self._arrival.dial_failed(address, failure, error)
         self._joining.dial_failed(address, failure)
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:

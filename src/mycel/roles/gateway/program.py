@@ -35,8 +35,8 @@ async def _serve(program: Program) -> None:
         services=services,
         book=PeerBook(program.folder.path / "peers.json"),
         revoking=program.revoking,
+        arrival=program.arrival(),
     )
-    node.arrival = program.arrival()
     swarm = await program.start_swarm(node, gateway=True)
     address = configuration.gateway.metrics_address
     try:

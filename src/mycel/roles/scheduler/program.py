@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
-from mycel import __version__
+from mycel import __version__, _native
 from mycel.access import tokens
+from mycel.access.key_files import load_or_create_key
 from mycel.blobs.blob_store import BlobStore
 from mycel.blobs.claims import BlobBook
 from mycel.blobs.scheduler_blobs import Keeping, Swarmwise
@@ -107,12 +108,14 @@ async def serve(program: Program, port: int | None) -> None:
     machine = _machine(configuration, algorithms)
     backend = _backend(program, machine, store)
     checkpoints = CheckpointFiles(path, loop.call_soon_threadsafe)
-    node = _node(program, machine, store, backend, checkpoints)
+    credentials = _credentials(program)
+    keeping = keeping_of(program, machine, lambda event: node.post(event))
+    node = _node(program, machine, store, backend, checkpoints, credentials, keeping)
     backend.checkpoints = checkpoints
+    backend.credentials = credentials
+    backend.spread = program.revoking.spread
     backend.is_stalled = lambda: node.runtime.is_stalled
     backend.log_lines_dropped = lambda: program.log.lines_dropped
-    keeping = keeping_of(program, machine, node.post)
-    node.blobs = keeping.channels
     limits = Limits()
     set_limits(limits, configuration.scheduler.api)
     certificate = _certificate(program)
@@ -144,8 +147,6 @@ async def serve(program: Program, port: int | None) -> None:
         )
         backend.start(node.post, swarm.peer, network)
         backend.keep_blobs(keeping)
-        backend.spread = program.revoking.spread
-        backend.credentials = node.credentials = _credentials(program, swarm.peer)
         api = await _start_api(program, backend, bound, limits, certificate)
         loop.call_later(SWEEP_SECONDS, checkpoints.sweep, machine.is_live)
         shown = "" if certificate is None else certificate.path
@@ -248,10 +249,12 @@ def _node(
     store: SqliteStore,
     backend: SchedulerBackend,
     checkpoints: CheckpointFiles,
+    credentials: Credentials,
+    keeping: Keeping,
 ) -> SchedulerNode:
     configuration = program.configuration
     loop = asyncio.get_running_loop()
-    node = SchedulerNode(
+    return SchedulerNode(
         machine,
         LoopClock(loop),
         store,
@@ -269,12 +272,15 @@ def _node(
         revoking=program.revoking,
         checkpoints=checkpoints,
         vigil=Vigil(loop.call_soon, lambda: machine.tasks_out),
+        credentials=credentials,
+        arrival=program.arrival(),
+        blobs=keeping.channels,
     )
-    node.arrival = program.arrival()
-    return node
 
 
-def _credentials(program: Program, peer: str) -> Credentials:
+def _credentials(program: Program) -> Credentials:
+    secret = load_or_create_key(program.folder.identity_path, "this node's identity")
+    _, peer = _native.identity(secret)
     return Credentials(
         lambda token: tokens.bind(program.owner_public, token, peer),
         program.revoking.revoked,

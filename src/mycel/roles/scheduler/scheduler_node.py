@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from mycel.blobs.blob_streams import Channels
 from mycel.core.effects import (
     Announce,
     Check,
@@ -56,6 +57,7 @@ from mycel.core.scheduler import Scheduler
 from mycel.discovery.methods import Ways
 from mycel.discovery.peer_book import PeerBook
 from mycel.discovery.worker_search import Searching
+from mycel.membership.arrival import Arrival
 from mycel.membership.member import Member, NoteLine
 from mycel.membership.probes import Checks
 from mycel.membership.protocols import schedulers_topic
@@ -114,7 +116,11 @@ class SchedulerNode(Member):
         revoking: Revoking | None = None,
         checkpoints: Checkpoints | None = None,
         vigil: Vigil | None = None,
+        credentials: Credentials | None = None,
+        arrival: Arrival | None = None,
+        blobs: Channels | None = None,
     ) -> None:
+        """`credentials` are the rights that users' jobs run by."""
         perform: Mapping[type[Effect], Callable[[Any], None]] = {
             Send: self.send,
             SendAhead: self._send_ahead,
@@ -142,15 +148,23 @@ class SchedulerNode(Member):
         )
         revoking = revoking or Revoking(swarm_name, note)
         super().__init__(
-            clock, (ROLE,), gateways, note, self.runtime, revoking, book, reserves=reserves
+            clock,
+            (ROLE,),
+            gateways,
+            note,
+            self.runtime,
+            revoking,
+            book,
+            reserves=reserves,
+            arrival=arrival,
+            blobs=blobs,
         )
         self._checks = Checks(self, self._signals, clock, self.runtime.post)
         self._journal = journal
         self._vigil = vigil
-        self.checkpoints: Checkpoints = checkpoints or MemoryCheckpoints()
+        self._checkpoints: Checkpoints = checkpoints or MemoryCheckpoints()
         self._topic = schedulers_topic(swarm_name)
-        self.credentials: Credentials | None = None
-        """By what right users' jobs run; set before the first job comes."""
+        self._credentials = credentials
         self._announce_seconds = announce_seconds
         self._announcements = 0
         self._announced_at = -ANNOUNCE_SECONDS_MIN
@@ -180,11 +194,11 @@ class SchedulerNode(Member):
     def send(self, effect: Send | SendAhead) -> None:
         """A request goes with its user's token: the worker decides by it."""
         message = effect.message
-        if type(message) is Request and self.credentials is not None:
-            token = self.credentials.for_shape(message.shape)
+        if type(message) is Request and self._credentials is not None:
+            token = self._credentials.for_shape(message.shape)
             self._links.send(effect.peer, msgspec.structs.replace(message, token=token))
-        elif type(message) is Close and self.credentials is not None:
-            token = self.credentials.bound(message.token)
+        elif type(message) is Close and self._credentials is not None:
+            token = self._credentials.bound(message.token)
             self._links.send(effect.peer, msgspec.structs.replace(message, token=token))
         else:
             super().send(effect)
@@ -208,7 +222,7 @@ class SchedulerNode(Member):
             answer = CheckpointTaken(part.attempt, part.version, taken.upto, taken.is_kept)
             self._links.send(effect.peer, answer)
 
-        self.checkpoints.keep(effect.job_id, effect.index, part, done)
+        self._checkpoints.keep(effect.job_id, effect.index, part, done)
 
     def _read_checkpoint(self, effect: ReadCheckpoint) -> None:
         def done(found: Found) -> None:
@@ -217,7 +231,7 @@ class SchedulerNode(Member):
                 effect.peer, CheckpointPart(*about, found.size, found.digest, found.data)
             )
 
-        self.checkpoints.read(effect.job_id, effect.index, effect.offset, done)
+        self._checkpoints.read(effect.job_id, effect.index, effect.offset, done)
 
     def start(self, swarm: Swarm) -> None:
         """The boot number is raised before the first message; the journal is read."""

@@ -62,13 +62,12 @@ async def serve(
     standing = stand_by(program, capabilities, end)
     capabilities = with_standing(msgspec.structs.replace(capabilities, drivers=names), standing)
     machine = _machine(program, capabilities)
-    node = _node(program, machine, spool)
+    caching = caching_of(program)
+    node = _node(program, machine, spool, caching)
     helper = Helper(end)
     helper.on_lost.append(
         lambda: program.fail(RoleFault("the spawn helper has died: start the worker again"))
     )
-    caching = caching_of(program)
-    node.blobs = caching.channels
     helper.post(standing.confine)
     context = msgspec.structs.replace(
         _context(program, helper, node, containers, caching, standing.confine.user),
@@ -132,7 +131,7 @@ def _machine(program: Program, capabilities: Capabilities) -> WorkerMachine:
     )
 
 
-def _node(program: Program, machine: WorkerMachine, spool: Spool) -> WorkerNode:
+def _node(program: Program, machine: WorkerMachine, spool: Spool, caching: Caching) -> WorkerNode:
     from mycel import __version__
     from mycel.core.events import Revoked
     from mycel.discovery.peer_book import PeerBook
@@ -165,9 +164,10 @@ def _node(program: Program, machine: WorkerMachine, spool: Spool) -> WorkerNode:
         book=PeerBook(program.folder.path / "peers.json"),
         reserves=reserves(configuration),
         revoking=program.revoking,
+        arrival=program.arrival(),
+        blobs=caching.channels,
     )
     program.revoking.on_news.append(lambda ids: node.runtime.post(Revoked(ids)))
-    node.arrival = program.arrival()
     return node
 
 

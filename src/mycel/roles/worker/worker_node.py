@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from blake3 import blake3
 
 from mycel.blobs.blob_messages import BLOB_PROTOCOL
+from mycel.blobs.blob_streams import Channels
 from mycel.core.effects import (
     CheckpointAnswered,
     CloseLane,
@@ -48,6 +49,7 @@ from mycel.discovery.methods import Ways
 from mycel.discovery.peer_book import PeerBook
 from mycel.discovery.publisher import Publishing
 from mycel.drivers.interface import Driver, Finished
+from mycel.membership.arrival import Arrival
 from mycel.membership.member import Member, NoteLine
 from mycel.membership.protocols import SIGNAL_PROTOCOL, schedulers_topic
 from mycel.membership.revocations import Revoking
@@ -108,6 +110,8 @@ class WorkerNode(Member):
         book: PeerBook | None = None,
         reserves: bool = False,
         revoking: Revoking | None = None,
+        arrival: Arrival | None = None,
+        blobs: Channels | None = None,
     ) -> None:
         perform: Mapping[type[Effect], Callable[[Any], None]] = {
             Send: self.send,
@@ -128,7 +132,16 @@ class WorkerNode(Member):
         self.runtime = Runtime(machine, clock, None, perform, failed)
         revoking = revoking or Revoking(swarm_name, note)
         super().__init__(
-            clock, (ROLE,), gateways, note, self.runtime, revoking, book, reserves=reserves
+            clock,
+            (ROLE,),
+            gateways,
+            note,
+            self.runtime,
+            revoking,
+            book,
+            reserves=reserves,
+            arrival=arrival,
+            blobs=blobs,
         )
         self._spool = spool
         self._alarm = alarm or note
@@ -234,9 +247,9 @@ class WorkerNode(Member):
             self._clock.call_at(known.resting_until, lambda: self._approach(effect.peer))
         if effect.reason:
             self._note("not_wanted", scheduler=effect.peer, reason=effect.reason)
-            if self.arrival is not None:
+            if self._arrival is not None:
                 text = f"the scheduler {effect.peer} has no use for this worker: {effect.reason}"
-                self.arrival.warn_of(f"{text}; use the same release on all machines")
+                self._arrival.warn_of(f"{text}; use the same release on all machines")
         self._links.hang_up(effect.peer, "the scheduler has no use for this worker now")
 
     def _approach(self, peer: PeerId) -> None:
@@ -297,8 +310,8 @@ class WorkerNode(Member):
         self._approach_later(peer)
 
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
-        if self.arrival is not None:
-            self.arrival.dial_failed(address, failure, error)
+        if self._arrival is not None:
+            self._arrival.dial_failed(address, failure, error)
         if address.startswith("/p2p/"):
             self._blobs_unreachable(address, error)
         peer = self._dialled(address, failure) or peer_in(address)
