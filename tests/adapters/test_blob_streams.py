@@ -28,15 +28,20 @@ from mycel.blobs.blob_messages import (
     decode,
     encode,
 )
-from mycel.blobs.blob_server import BlobNode
+from mycel.blobs.blob_server import BlobServer
 from mycel.blobs.blob_store import BlobStore
 from mycel.blobs.blob_streams import Channel
-from mycel.blobs.claims import BlobBook
+from mycel.blobs.claims import BlobClaims
 from mycel.blobs.digests import Digest
-from mycel.blobs.errors import Interrupted, NotGiven
-from mycel.blobs.scheduler_blobs import JOB_GRACE_SECONDS, Keeping, Missing, Swarmwise
+from mycel.blobs.errors import BlobRefused, TransferInterrupted
+from mycel.blobs.scheduler_blobs import (
+    JOB_GRACE_SECONDS,
+    MissingBlobs,
+    SchedulerBlobs,
+    SchedulerView,
+)
 from mycel.blobs.trees import Tree, TreeFile
-from mycel.blobs.worker_blobs import Caching, Errand
+from mycel.blobs.worker_blobs import TransferOwner, WorkerBlobs
 from mycel.core.identifiers import JobId, PeerId
 from mycel.swarm.libp2p import Libp2pSwarm
 from mycel.testing.blobs.blob_listener import BlobListener
@@ -56,7 +61,7 @@ def bob(user: str) -> bool:
     return user == "bob"
 
 
-class Scheduler(Keeping):
+class Scheduler(SchedulerBlobs):
     """One that can be told to break off."""
 
     breaks_off_after: int | None = None
@@ -69,7 +74,7 @@ class Scheduler(Keeping):
             async def room_for_some() -> None:
                 await room()
                 if self.traffic.sent >= limit:
-                    raise Interrupted("broken off by the test")
+                    raise TransferInterrupted("broken off by the test")
 
             channel.room = room_for_some  # type: ignore[method-assign]
         await super()._send(channel, digest)
@@ -83,7 +88,7 @@ class Stage:
         self.owner = os.urandom(32)
         self.tasks: dict[tuple[PeerId, int], tuple[JobId, int]] = {}
         self.now = 1_000_000.0
-        world = Swarmwise()
+        world = SchedulerView()
         world.task_of = lambda peer, attempt: self.tasks.get((peer, attempt))
         world.user_of = lambda job: USERS.get(JobId(job))
         world.addresses_of = lambda peer: self.addresses.get(peer, ())
@@ -91,11 +96,11 @@ class Stage:
         self.held: list[tuple[PeerId, str]] = []
         world.holds = lambda peer, digest: self.held.append((peer, digest))
         store = BlobStore(folder / "scheduler", 200 << 20, evicts=False)
-        book = BlobBook(folder / "book.db")
+        book = BlobClaims(folder / "book.db")
         self.keeping = Scheduler(store, book, world, _silent, wall=lambda: self.now)
-        self.swarms: list[tuple[BlobNode, Libp2pSwarm]] = []
+        self.swarms: list[tuple[BlobServer, Libp2pSwarm]] = []
 
-    async def join(self, node: BlobNode) -> PeerId:
+    async def join(self, node: BlobServer) -> PeerId:
         listener = BlobListener(node.channels)
         swarm = await start_node(listener, self.owner, "worker", "/ip4/127.0.0.1/tcp/0")
         listener.start(swarm)
@@ -103,17 +108,21 @@ class Stage:
         self.addresses[swarm.peer] = tuple(swarm.addresses)
         return swarm.peer
 
-    async def worker(self, name: str) -> tuple[Caching, PeerId]:
-        caching = Caching(BlobStore(self.folder / name, 100 << 20), _silent, wall=lambda: self.now)
+    async def worker(self, name: str) -> tuple[WorkerBlobs, PeerId]:
+        caching = WorkerBlobs(
+            BlobStore(self.folder / name, 100 << 20), _silent, wall=lambda: self.now
+        )
         peer = await self.join(caching)
         scheduler = self.swarms[0][1].peer
         channel = await caching.channels.open(scheduler, self.addresses[scheduler])
         channel.close()
         return caching, peer
 
-    def errand(self, peer: PeerId, attempt: int, job: JobId = MINE, index: int = 0) -> Errand:
+    def transfer_owner(
+        self, peer: PeerId, attempt: int, job: JobId = MINE, index: int = 0
+    ) -> TransferOwner:
         self.tasks[peer, attempt] = (job, index)
-        return Errand(self.swarms[0][1].peer, attempt)
+        return TransferOwner(self.swarms[0][1].peer, attempt)
 
     async def bring(self, data: bytes, job: JobId = MINE) -> Digest:
         digest = self.keeping.store.put(data)
@@ -159,10 +168,10 @@ class TestFetching:
             data = os.urandom(SIZE)
             digest = await stage.bring(data)
             worker, peer = await stage.worker("one")
-            await worker.fetch(digest, stage.errand(peer, 1))
+            await worker.fetch(digest, stage.transfer_owner(peer, 1))
             with worker.store.reading(digest) as file:
                 assert file.read() == data
-            await worker.fetch(digest, stage.errand(peer, 2))
+            await worker.fetch(digest, stage.transfer_owner(peer, 2))
             assert worker.traffic.received == stage.keeping.traffic.sent == SIZE
             assert worker.traffic.blobs_found == 1
 
@@ -173,7 +182,7 @@ class TestFetching:
             digest = await stage.bring(os.urandom(SIZE))
             stage.keeping.breaks_off_after = 3 << 20
             worker, peer = await stage.worker("one")
-            await worker.fetch(digest, stage.errand(peer, 1))
+            await worker.fetch(digest, stage.transfer_owner(peer, 1))
             assert digest in worker.store
             assert stage.keeping.breaks_off_after is None
             assert worker.traffic.received == SIZE
@@ -184,8 +193,8 @@ class TestFetching:
         async def scenario(stage: Stage) -> None:
             digest = await stage.bring(os.urandom(1 << 20))
             worker, peer = await stage.worker("one")
-            errand = stage.errand(peer, 1)
-            await asyncio.gather(*(worker.fetch(digest, errand) for _ in range(10)))
+            owner = stage.transfer_owner(peer, 1)
+            await asyncio.gather(*(worker.fetch(digest, owner) for _ in range(10)))
             assert worker.traffic.received == 1 << 20
 
         play(scenario)
@@ -203,7 +212,7 @@ class TestFetching:
                     await asyncio.sleep(0)
                     moving -= 1
                     if fails:
-                        raise Interrupted("given up")
+                        raise TransferInterrupted("given up")
 
             tasks = [asyncio.create_task(move(number % 2 == 0)) for number in range(6)]
             await asyncio.sleep(0)
@@ -221,13 +230,13 @@ class TestFetching:
         async def scenario(stage: Stage) -> None:
             digest = await stage.bring(b"secret", THEIRS)
             worker, peer = await stage.worker("one")
-            with pytest.raises(NotGiven, match="does not belong"):
-                await worker.fetch(digest, stage.errand(peer, 1, MINE))
+            with pytest.raises(BlobRefused, match="does not belong"):
+                await worker.fetch(digest, stage.transfer_owner(peer, 1, MINE))
             other, _ = await stage.worker("two")
             channel = await other.channels.open(stage.swarms[0][1].peer)
             channel.write(Get(digest, 1))
             assert "no such task" in str(await channel.read())
-            await worker.fetch(digest, stage.errand(peer, 2, THEIRS))
+            await worker.fetch(digest, stage.transfer_owner(peer, 2, THEIRS))
 
         play(scenario)
 
@@ -236,8 +245,8 @@ class TestFetching:
             digest = await stage.bring(b"here")
             stage.keeping.store.remove(digest)
             worker, peer = await stage.worker("one")
-            with pytest.raises(NotGiven, match="gone"):
-                await worker.fetch(digest, stage.errand(peer, 1))
+            with pytest.raises(BlobRefused, match="gone"):
+                await worker.fetch(digest, stage.transfer_owner(peer, 1))
 
         play(scenario)
 
@@ -245,10 +254,10 @@ class TestFetching:
         async def scenario(stage: Stage) -> None:
             digest = await stage.bring(os.urandom(SIZE))
             one, first = await stage.worker("one")
-            await one.fetch(digest, stage.errand(first, 1))
+            await one.fetch(digest, stage.transfer_owner(first, 1))
             stage.keeping._sending = 100
             two, second = await stage.worker("two")
-            await two.fetch(digest, stage.errand(second, 2))
+            await two.fetch(digest, stage.transfer_owner(second, 2))
             assert digest in two.store
             assert one.traffic.sent == SIZE
             assert stage.keeping.traffic.sent == SIZE
@@ -265,12 +274,12 @@ class TestBringingHome:
     def test_outputs_are_the_jobs_and_have_their_list(self, play: Play) -> None:
         async def scenario(stage: Stage) -> None:
             worker, peer = await stage.worker("one")
-            errand = stage.errand(peer, 7, MINE, 3)
+            owner = stage.transfer_owner(peer, 7, MINE, 3)
             digest = worker.store.put(b"result")
-            await worker.push(digest, Put(digest, 6, 7), errand)
+            await worker.push(digest, Put(digest, 6, 7), owner)
             encoded = trees.encode(Tree([TreeFile("out", digest, 6)]))
             listed = worker.store.put(encoded)
-            await worker.push(listed, Put(listed, len(encoded), 7, is_list=True), errand)
+            await worker.push(listed, Put(listed, len(encoded), 7, is_list=True), owner)
             left = await stage.keeping.outputs_of(MINE, 3, 7)
             assert left is not None
             assert (left.digest, left.files, left.size) == (listed, 1, 6)
@@ -284,7 +293,7 @@ class TestBringingHome:
             content = os.urandom(300_000)
             digest = await stage.bring(content, MINE)
             worker, peer = await stage.worker("one")
-            channel = await worker.channels.open(stage.errand(peer, 1).scheduler)
+            channel = await worker.channels.open(stage.transfer_owner(peer, 1).scheduler)
             channel.write(Get(digest, 1))
             await channel.read()
             channel.write(Piece(1000, len(content) - 1000))
@@ -301,21 +310,21 @@ class TestBringingHome:
         async def scenario(stage: Stage) -> None:
             secret = await stage.bring(b"of bob", THEIRS)
             worker, peer = await stage.worker("one")
-            errand = stage.errand(peer, 1, MINE)
-            channel = await worker.channels.open(errand.scheduler)
+            owner = stage.transfer_owner(peer, 1, MINE)
+            channel = await worker.channels.open(owner.scheduler)
             channel.write(Put(secret, 6, 1))
             assert "Wanted" in str(await channel.read())
             await channel.read()
             channel._stream.write(b"a lie!")
-            with pytest.raises(Interrupted):
+            with pytest.raises(TransferInterrupted):
                 await channel.read()
             assert not await stage.keeping.may_read(secret, alice)
             encoded = trees.encode(Tree([TreeFile("out", secret, 6)]))
             listed = worker.store.put(encoded)
-            with pytest.raises((Interrupted, NotGiven)):
-                await worker._push(listed, Put(listed, len(encoded), 1, is_list=True), errand)
+            with pytest.raises((TransferInterrupted, BlobRefused)):
+                await worker._push(listed, Put(listed, len(encoded), 1, is_list=True), owner)
             assert not await stage.keeping.may_read(secret, alice)
-            await worker.push(worker.store.put(b"of bob"), Put(secret, 6, 1), errand)
+            await worker.push(worker.store.put(b"of bob"), Put(secret, 6, 1), owner)
             assert await stage.keeping.may_read(secret, alice)
 
         play(scenario)
@@ -324,13 +333,13 @@ class TestBringingHome:
         async def scenario(stage: Stage) -> None:
             secret = await stage.bring(b"of bob", THEIRS)
             worker, peer = await stage.worker("one")
-            errand = stage.errand(peer, 1, MINE)
+            owner = stage.transfer_owner(peer, 1, MINE)
             mine = worker.store.put(b"mine")
             files = [TreeFile("a", mine, 4), TreeFile("b", secret, 6)]
             encoded = trees.encode(Tree(files))
             listed = worker.store.put(encoded)
             put = Put(listed, len(encoded), 1, is_list=True, keep="worker")
-            await worker.push(listed, put, errand)
+            await worker.push(listed, put, owner)
             assert mine not in stage.keeping.store
             assert not await stage.keeping.may_read(secret, alice)
             assert await stage.keeping.bring_home(mine, alice)
@@ -347,9 +356,9 @@ class TestKeeping:
             here, absent = await stage.bring(b"1"), digests.of_bytes(b"2")
             tree = Tree([TreeFile("one", here, 1), TreeFile("two", absent, 1)])
             listed = await stage.bring(trees.encode(tree))
-            with pytest.raises(Missing, match=absent):
+            with pytest.raises(MissingBlobs, match=absent):
                 await keeping.admit(MINE, [(listed, True)], alice)
-            with pytest.raises(Missing, match=here):
+            with pytest.raises(MissingBlobs, match=here):
                 await keeping.admit(THEIRS, [(here, False)], bob)
             await stage.bring(b"2")
             await keeping.admit(MINE, [(listed, True)], alice)
@@ -404,7 +413,7 @@ class TestMessages:
         async def scenario(stage: Stage) -> None:
             digest = await stage.bring(os.urandom(1000))
             worker, peer = await stage.worker("one")
-            errand = stage.errand(peer, 1)
+            owner = stage.transfer_owner(peer, 1)
             openings: list[list[BlobMessage]] = [
                 [Put(digest, -5, 1)],
                 [Put(digest, 1 << 62, 1)],
@@ -415,13 +424,13 @@ class TestMessages:
                 [Get(digest, 1), Get(digest, 1)],
             ]
             for messages in openings:
-                channel = await worker.channels.open(errand.scheduler)
+                channel = await worker.channels.open(owner.scheduler)
                 for message in messages:
                     channel.write(message)
-                with contextlib.suppress(Interrupted):
+                with contextlib.suppress(TransferInterrupted):
                     while True:
                         await channel.read_all(1)
-            await worker.fetch(digest, errand)
+            await worker.fetch(digest, owner)
             assert digest in worker.store
 
         play(scenario)

@@ -30,7 +30,7 @@ RUN = AttemptId(7)
 versions = itertools.count(1)
 
 
-class Asked:
+class PendingInput:
     """A store whose answers are waited for."""
 
     def __init__(self, store: Checkpoints, answers: queue.SimpleQueue[Callable[[], None]]) -> None:
@@ -68,24 +68,24 @@ def part_of(data: bytes, offset: int, version: int) -> CheckpointPart:
 
 
 @pytest.fixture(params=["files", "memory"])
-def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Asked]:
+def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PendingInput]:
     answers: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     if request.param == "memory":
-        yield Asked(MemoryCheckpoints(), answers)
+        yield PendingInput(MemoryCheckpoints(), answers)
         return
     files = CheckpointFiles(tmp_path / "journal.db", answers.put)
-    yield Asked(files, answers)
+    yield PendingInput(files, answers)
     files.close()
 
 
 BIG = bytes(range(256)) * (PART_BYTES // 256) + b"and the rest"
 
 
-def test_nothing_is_found_before_there_is_something(asked: Asked) -> None:
+def test_nothing_is_found_before_there_is_something(asked: PendingInput) -> None:
     assert asked.read() == Found()
 
 
-def test_the_whole_comes_back_piece_by_piece(asked: Asked) -> None:
+def test_the_whole_comes_back_piece_by_piece(asked: PendingInput) -> None:
     asked.keep_all(BIG)
     first = asked.read()
     rest = asked.read(offset=len(first.data))
@@ -93,7 +93,7 @@ def test_the_whole_comes_back_piece_by_piece(asked: Asked) -> None:
     assert (first.size, first.digest) == (len(BIG), blake3(BIG).digest())
 
 
-def test_the_latest_counts_once_it_is_whole(asked: Asked) -> None:
+def test_the_latest_counts_once_it_is_whole(asked: PendingInput) -> None:
     asked.keep_all(b"first")
     version = next(versions)
     assert asked.keep(part_of(BIG, 0, version)) == Taken(PART_BYTES, is_kept=False)
@@ -102,14 +102,14 @@ def test_the_latest_counts_once_it_is_whole(asked: Asked) -> None:
     assert asked.read().size == len(BIG)
 
 
-def test_a_piece_out_of_turn_is_told_where_to_go_on(asked: Asked) -> None:
+def test_a_piece_out_of_turn_is_told_where_to_go_on(asked: PendingInput) -> None:
     version = next(versions)
     assert asked.keep(part_of(BIG, PART_BYTES, version)).upto == 0
     assert asked.keep(part_of(BIG, 0, version)).upto == PART_BYTES
     assert asked.keep(part_of(BIG, 0, version)).upto == PART_BYTES
 
 
-def test_tasks_do_not_share(asked: Asked) -> None:
+def test_tasks_do_not_share(asked: PendingInput) -> None:
     asked.keep_all(b"one", 1)
     asked.keep_all(b"two", 2)
     assert asked.read(1).data == b"one"
@@ -119,7 +119,7 @@ def test_tasks_do_not_share(asked: Asked) -> None:
     assert asked.read(2) == Found()
 
 
-def test_a_forgotten_job_leaves_nothing(asked: Asked) -> None:
+def test_a_forgotten_job_leaves_nothing(asked: PendingInput) -> None:
     asked.keep_all(b"one")
     asked.store.forget("job")
     assert asked.read() == Found()
@@ -128,7 +128,7 @@ def test_a_forgotten_job_leaves_nothing(asked: Asked) -> None:
 def test_damaged_bytes_are_not_kept(tmp_path: Path) -> None:
     answers: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     files = CheckpointFiles(tmp_path / "journal.db", answers.put)
-    asked = Asked(files, answers)
+    asked = PendingInput(files, answers)
     asked.keep_all(b"good")
     wrong = CheckpointPart(RUN, 99, 0, 3, blake3(b"one").digest(), b"two")
     assert not asked.keep(wrong).is_kept

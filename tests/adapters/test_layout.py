@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from mycel.blobs import trees, work_folder
 from mycel.blobs.blob_store import BlobStore
 from mycel.blobs.digests import Digest
-from mycel.blobs.errors import BadDigest, BadTree, Stopped
+from mycel.blobs.errors import BadDigest, BadTree, TransferStopped
 from mycel.blobs.trees import Tree, TreeFile
 from mycel.blobs.work_folder import NotShared
 from mycel.core.model.task_files import BadFile, Input, checked, files_in, is_below, with_paths
@@ -157,7 +157,7 @@ class TestGathering:
             return [
                 file.path
                 for file in work_folder.gather(
-                    store, patterns, folder, work_folder.Gathering(1 << 30)
+                    store, patterns, folder, work_folder.GatherLimits(1 << 30)
                 ).files
             ]
 
@@ -191,7 +191,7 @@ class TestGathering:
 
     def test_a_pattern_that_is_none_is_said(self, store: BlobStore, folder: Path) -> None:
         with pytest.raises(BadTree, match="is no pattern"):
-            work_folder.gather(store, ("[z-a]",), folder, work_folder.Gathering(1 << 30))
+            work_folder.gather(store, ("[z-a]",), folder, work_folder.GatherLimits(1 << 30))
 
     @pytest.mark.parametrize("name", [b"out/\xff", b"out/a\\b"])
     def test_a_name_that_no_list_can_have_is_said(
@@ -200,7 +200,7 @@ class TestGathering:
         (folder / "out").mkdir()
         (folder / os.fsdecode(name)).touch()
         with pytest.raises(BadTree, match="a name that cannot travel"):
-            work_folder.gather(store, ("out",), folder, work_folder.Gathering(1 << 30))
+            work_folder.gather(store, ("out",), folder, work_folder.GatherLimits(1 << 30))
 
     def test_a_folder_that_becomes_a_link_while_we_look_is_not_followed(
         self, store: BlobStore, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -220,13 +220,13 @@ class TestGathering:
 
         monkeypatch.setattr(os, "scandir", and_swap)
         with pytest.raises(BadTree, match="cannot be looked into"):
-            work_folder.gather(store, ("**",), folder, work_folder.Gathering(1 << 30))
+            work_folder.gather(store, ("**",), folder, work_folder.GatherLimits(1 << 30))
         assert store.bytes_kept == 0
 
     def test_a_pattern_that_finds_nothing_is_said(self, store: BlobStore, folder: Path) -> None:
         (folder / "a").touch()
         with pytest.raises(BadTree, match=re.escape("'b*'")):
-            work_folder.gather(store, ("a", "b*"), folder, work_folder.Gathering(1 << 30))
+            work_folder.gather(store, ("a", "b*"), folder, work_folder.GatherLimits(1 << 30))
 
     @pytest.mark.parametrize("kind", ["link", "folder link", "fifo"])
     def test_what_is_no_file_is_not_taken(
@@ -243,7 +243,7 @@ class TestGathering:
             os.mkfifo(folder / "out")
         with pytest.raises(BadTree):
             work_folder.gather(
-                store, ("out", "out/key", "**"), folder, work_folder.Gathering(1 << 30)
+                store, ("out", "out/key", "**"), folder, work_folder.GatherLimits(1 << 30)
             )
         assert store.bytes_kept == 0
 
@@ -251,7 +251,7 @@ class TestGathering:
         self, store: BlobStore, folder: Path
     ) -> None:
         (folder / "a").write_text("a")
-        tree = work_folder.gather(store, ("a",), folder, work_folder.Gathering(1 << 30))
+        tree = work_folder.gather(store, ("a",), folder, work_folder.GatherLimits(1 << 30))
         with pytest.raises(Exception, match="in use"):
             store.remove(Digest(tree.files[0].digest))
         work_folder.unpin(store, tree.files)
@@ -312,9 +312,9 @@ class TestWhatIsTooMuch:
         monkeypatch.setattr(store, "put_file", lambda *_, **__: pytest.fail("it was read"))
         for patterns in (("sparse",), ("a", "sparse"), ("**",)):
             with pytest.raises(BadTree, match=r"'sparse' has 16.5 TB.*max_blob_size"):
-                work_folder.gather(store, patterns, folder, work_folder.Gathering(1 << 60))
+                work_folder.gather(store, patterns, folder, work_folder.GatherLimits(1 << 60))
         with pytest.raises(BadTree, match=r"'b' have 1.2 kB.*max_output_size"):
-            work_folder.gather(store, ("a", "b"), folder, work_folder.Gathering(1000))
+            work_folder.gather(store, ("a", "b"), folder, work_folder.GatherLimits(1000))
 
     def test_a_file_that_grows_while_it_is_read_is_not_read_for_ever(
         self, store: BlobStore, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -329,20 +329,20 @@ class TestWhatIsTooMuch:
 
         monkeypatch.setattr("mycel.blobs.blob_store.blake3", Growing)
         with pytest.raises(BadTree, match="changed while it was read"):
-            work_folder.gather(store, ("log",), folder, work_folder.Gathering(1 << 30))
+            work_folder.gather(store, ("log",), folder, work_folder.GatherLimits(1 << 30))
         assert store.bytes_kept == 0
 
     def test_gathering_stops_when_it_is_told_to(self, tmp_path: Path, folder: Path) -> None:
         store = BlobStore(tmp_path / "roomy", 1 << 50)
         (folder / "a").write_text("small")
         _sparse(folder / "b", 1 << 40)
-        gathering = work_folder.Gathering(1 << 50)
+        gathering = work_folder.GatherLimits(1 << 50)
         with ThreadPoolExecutor(1) as threads:
             future = threads.submit(work_folder.gather, store, ("*",), folder, gathering)
             while len(store.digests()) < 1:
                 time.sleep(0.001)
             gathering.stop.set()
-            with pytest.raises(Stopped):
+            with pytest.raises(TransferStopped):
                 future.result(20.0)
         (small,) = store.digests()
         store.remove(small)  # it is not in use

@@ -9,7 +9,7 @@ import pytest
 
 from mycel.blobs.blob_store import BlobStore
 from mycel.blobs.errors import NoRoom
-from mycel.blobs.kept_outputs import Promises
+from mycel.blobs.kept_outputs import KeptOutputs
 
 DAY = 86_400.0
 
@@ -24,7 +24,7 @@ class World:
 
     def start(self) -> None:
         self.store = BlobStore(self.root, 1000)
-        self.promises = Promises(self.store, self.root, 500, DAY, wall=lambda: self.now)
+        self.promises = KeptOutputs(self.store, self.root, 500, DAY, wall=lambda: self.now)
 
 
 @pytest.fixture

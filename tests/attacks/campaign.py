@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from mycel.drivers.sandbox.run_confinement import Limits
-from mycel.testing.drivers.conformance_stage import Stage, staged
+from mycel.testing.drivers.conformance_harness import Harness, open_harness
 from tests.adapters.sandbox.subjects import ConfinedProcesses, KeptProcesses, LimitedProcesses
 
 from .attack import LIMITS, Attack, set_scene
@@ -52,31 +52,31 @@ def attacks_of(subject: str) -> list[Attack]:
     return found
 
 
-def hold(walls: str, attacks: list[Attack], folder: Path) -> list[Outcome]:
+def confinement(walls: str, attacks: list[Attack], folder: Path) -> list[Outcome]:
     """All of them, in turn; raises if the worker does not go on after one."""
     (folder / "modules").mkdir(parents=True, exist_ok=True)
     subject = KINDS[walls](folder, limits=Limits() if walls == "off" else LIMITS)
 
     async def perform() -> list[Outcome]:
-        async with staged(subject, folder) as stage:
-            standing = subject.standing
-            assert standing is not None
-            found = standing.sandbox or ("landlock" if standing.confine.is_kept else "off")
-            assert found == walls, f"{found} and not {walls}: {standing.remarks}"
-            return [await _one(stage, attack, folder) for attack in attacks]
+        async with open_harness(subject, folder) as harness:
+            status = subject.status
+            assert status is not None
+            found = status.sandbox or ("landlock" if status.plan.is_kept else "off")
+            assert found == walls, f"{found} and not {walls}: {status.remarks}"
+            return [await _one(harness, attack, folder) for attack in attacks]
 
     return asyncio.run(perform())
 
 
-async def _one(stage: Stage, attack: Attack, folder: Path) -> Outcome:
+async def _one(harness: Harness, attack: Attack, folder: Path) -> Outcome:
     scene = set_scene(folder)
     try:
         if attack.prepare is not None:
             attack.prepare(scene)
-        run = stage.run(attack.command(), env=attack.environment(scene), timeout=20.0)
-        end = await stage.result_of(run)
+        run = harness.run(attack.command(), env=attack.environment(scene), timeout=20.0)
+        end = await harness.result_of(run)
         escaped = attack.succeeded(scene, end)
-        again = await stage.result_of(stage.quick())
+        again = await harness.result_of(harness.quick())
         assert again.state == "succeeded", f"after {attack.name} it does not go on: {again}"
         said = end.stdout + end.stderr + end.error.encode()
         return Outcome(attack.name, b"tried" in said, escaped, said.decode(errors="replace"))
@@ -85,7 +85,7 @@ async def _one(stage: Stage, attack: Attack, folder: Path) -> Outcome:
 
 
 def main(walls: str, subject: str, folder: str) -> None:
-    for outcome in hold(walls, attacks_of(subject), Path(folder)):
+    for outcome in confinement(walls, attacks_of(subject), Path(folder)):
         print(json.dumps(msgspec.to_builtins(outcome)), flush=True)
 
 

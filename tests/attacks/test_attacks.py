@@ -16,7 +16,7 @@ import pytest
 from tests.adapters.sandbox.subjects import has_bubblewrap, has_landlock
 
 from .attack import Attack
-from .campaign import SUBJECTS, Outcome, attacks_of, environment, hold, read
+from .campaign import SUBJECTS, Outcome, attacks_of, confinement, environment, read
 from .somebody import CHECKOUT, SOMEBODY, start
 
 pytestmark = pytest.mark.skipif(
@@ -126,7 +126,7 @@ def test_attempts_on_a_worker_that_is_root(
 ) -> None:
     skip_if_missing(walls)
     attacks = attacks_of(subject)
-    check(attacks, hold(walls, attacks, folder), record_property)
+    check(attacks, confinement(walls, attacks, folder), record_property)
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
@@ -143,7 +143,7 @@ def test_they_succeed_where_nothing_holds_them(
     subject: str, folder: Path, record_property: Record
 ) -> None:
     attacks = attacks_of(subject)
-    check_controls(attacks, hold("off", attacks, folder), record_property)
+    check_controls(attacks, confinement("off", attacks, folder), record_property)
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)

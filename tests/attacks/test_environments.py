@@ -20,7 +20,7 @@ from mycel.drivers.environments.disk_quota import measured
 from mycel.drivers.environments.environment_cache import find_uv
 from mycel.drivers.interface import Driver
 from mycel.drivers.registry import DriverContext, create_drivers
-from mycel.testing.drivers.conformance_stage import Stage, staged
+from mycel.testing.drivers.conformance_harness import Harness, open_harness
 from tests.adapters.sandbox.subjects import (
     ConfinedProcesses,
     KeptProcesses,
@@ -85,20 +85,20 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
 
 
 def perform(
-    subject: WithEnvironments, folder: Path, scenario: Callable[[Stage], Awaitable[Any]]
+    subject: WithEnvironments, folder: Path, scenario: Callable[[Harness], Awaitable[Any]]
 ) -> Any:
     async def play() -> Any:
-        async with staged(subject, folder) as stage:
-            found = await scenario(stage)
-            again = await stage.result_of(stage.quick())
+        async with open_harness(subject, folder) as harness:
+            found = await scenario(harness)
+            again = await harness.result_of(harness.quick())
             assert again.state == "succeeded", f"the worker does not go on: {again}"
             return found
 
     return asyncio.run(play())
 
 
-def task(stage: Stage, text: str, *command: str, user: str = "mallory") -> Run:
-    return stage.run(command or ("true",), environment=Environment("", text), user=user)
+def task(harness: Harness, text: str, *command: str, user: str = "mallory") -> Run:
+    return harness.run(command or ("true",), environment=Environment("", text), user=user)
 
 
 def spy(folder: Path, shop: Shop) -> tuple[str, Path]:
@@ -132,13 +132,13 @@ def test_a_wheel_whose_pth_file_runs_when_its_python_starts(
     shop.content["/evil-1.0-py3-none-any.whl"] = wheel("evil", "1.0", files)
     subject = WithEnvironments(tmp_path, allow_addresses=(f"127.0.0.1:{shop.port}",))
 
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         text = f"evil @ {shop.url('/evil-1.0-py3-none-any.whl')}\n"
-        end = await stage.result_of(task(stage, text, "python", "-c", "import evil"))
+        end = await harness.result_of(task(harness, text, "python", "-c", "import evil"))
         assert end.state == "succeeded", end
         script = "import os, sys; print(os.access(sys.prefix, os.W_OK), os.getuid()); "
         script += "open(sys.prefix + '/x', 'w')"
-        end = await stage.result_of(task(stage, text, "python", "-c", script))
+        end = await harness.result_of(task(harness, text, "python", "-c", script))
         assert end.state == "failed"
         assert end.stdout.split()[0] == b"False", "a task can alter its environment"
 
@@ -171,9 +171,9 @@ def test_a_source_package_whose_build_runs_code(
     allowed = (f"127.0.0.1:{shop.port}",)
     subject = WithEnvironments(tmp_path, allow_addresses=allowed, allow_builds=builds)
 
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         text = f"evil @ {shop.url('/evil-1.0.tar.gz')}\n"
-        end = await stage.result_of(task(stage, text, "python", "-c", "import evil"))
+        end = await harness.result_of(task(harness, text, "python", "-c", "import evil"))
         assert end.state == ("succeeded" if builds else "failed"), end
 
     perform(subject, tmp_path, scenario)
@@ -205,18 +205,18 @@ def test_a_small_wheel_that_unpacks_to_much(
     )
     most = 0
 
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         nonlocal most
-        run = task(stage, f"bomb @ {shop.url('/bomb-1.0-py3-none-any.whl')}\n")
-        stage.submit(run)
+        run = task(harness, f"bomb @ {shop.url('/bomb-1.0-py3-none-any.whl')}\n")
+        harness.submit(run)
 
         def ended() -> bool:
             nonlocal most
             most = max(most, measured([tmp_path / "root"]).bytes_count)
-            return run.attempt in stage.recorder.ends
+            return run.attempt in harness.recorder.ends
 
-        await stage.until(ended)
-        end = stage.recorder.ends[run.attempt]
+        await harness.until(ended)
+        end = harness.recorder.ends[run.attempt]
         assert (end.state, end.driver_fault) == ("failed", False)
         assert ("21 MB" if kind != "many empty files" else "2,000 files") in end.error, end.error
         assert left_of(tmp_path) == []
@@ -232,9 +232,9 @@ def test_a_download_of_more_than_the_quota(shop: Shop, tmp_path: Path) -> None:
         tmp_path, allow_addresses=("127.0.0.1",), download_bytes_max=5_000_000
     )
 
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         text = f"long @ {shop.url('/long-1.0-py3-none-any.whl')}\n"
-        end = await stage.result_of(task(stage, text))
+        end = await harness.result_of(task(harness, text))
         assert end.state == "failed"
         assert "max_download" in end.error, end.error
         assert left_of(tmp_path) == []
@@ -263,9 +263,9 @@ def test_a_package_at_this_machine(
     shop.content["/evil-1.0-py3-none-any.whl"] = wheel("evil", "1.0", {})
     subject = WithEnvironments(tmp_path)
 
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         text = f"evil @ {shop.url('/evil-1.0-py3-none-any.whl', host)}\n"
-        end = await stage.result_of(task(stage, text))
+        end = await harness.result_of(task(harness, text))
         assert end.state == "failed"
         assert "allow_addresses" in end.error, end.error
 
@@ -279,8 +279,8 @@ def test_a_package_at_this_machine_where_only_landlock_holds(shop: Shop, tmp_pat
     shop.content["/evil-1.0-py3-none-any.whl"] = wheel("evil", "1.0", {})
     text = f"evil @ {shop.url('/evil-1.0-py3-none-any.whl')}\n"
 
-    async def refused(stage: Stage) -> str:
-        end = await stage.result_of(task(stage, text))
+    async def refused(harness: Harness) -> str:
+        end = await harness.result_of(task(harness, text))
         assert end.state == "failed"
         return end.error
 
@@ -288,8 +288,8 @@ def test_a_package_at_this_machine_where_only_landlock_holds(shop: Shop, tmp_pat
     assert not shop.asked
     subject = KeptWithEnvironments(tmp_path, allow_builds=True)
     perform(subject, tmp_path, refused)  # finds out what holds
-    assert subject.standing is not None
-    if not subject.standing.confine.parts_network:
+    assert subject.status is not None
+    if not subject.status.plan.parts_network:
         other = KeptWithEnvironments(tmp_path, allow_builds=True)
         assert "install bubblewrap" in perform(other, tmp_path, refused)
 
@@ -300,9 +300,9 @@ def test_a_redirect_from_an_allowed_server_to_another(shop: Shop, tmp_path: Path
         other.content["/evil-1.0-py3-none-any.whl"] = wheel("evil", "1.0", {})
         shop.redirects["/evil-1.0-py3-none-any.whl"] = other.url("/evil-1.0-py3-none-any.whl")
 
-        async def scenario(stage: Stage) -> None:
+        async def scenario(harness: Harness) -> None:
             text = f"evil @ {shop.url('/evil-1.0-py3-none-any.whl')}\n"
-            end = await stage.result_of(task(stage, text))
+            end = await harness.result_of(task(harness, text))
             assert end.state == "failed"
             assert f"127.0.0.1:{other.port} is not for builds" in end.error, end.error
 
@@ -328,12 +328,12 @@ def test_a_lock_file_that_puts_a_wheel_into_the_cache_under_anothers_name(
     subject = WithEnvironments(tmp_path, allow_addresses=(f"127.0.0.1:{shop.port}",))
     command = ("python", "-c", "import tool; print(tool.WHO)")
 
-    async def scenario(stage: Stage) -> bytes:
-        end = await stage.result_of(task(stage, lock, *command))
+    async def scenario(harness: Harness) -> bytes:
+        end = await harness.result_of(task(harness, lock, *command))
         assert (end.state, end.stdout) == ("succeeded", b"evil\n"), end
         # Her own cache is hers to spoil; the environment that comes of it is hers, too.
-        await stage.result_of(task(stage, plain, *command))
-        end = await stage.result_of(task(stage, plain, *command, user="alice"))
+        await harness.result_of(task(harness, plain, *command))
+        end = await harness.result_of(task(harness, plain, *command, user="alice"))
         assert end.state == "succeeded", end
         return end.stdout
 
@@ -354,8 +354,8 @@ def test_the_owners_index_and_folder_of_wheels_are_used(
     (wheels / name).write_bytes(content)
     command = ("python", "-c", "import tool; print(tool.WHO)")
 
-    async def scenario(stage: Stage) -> None:
-        end = await stage.result_of(task(stage, "tool==1.0\n", *command))
+    async def scenario(harness: Harness) -> None:
+        end = await harness.result_of(task(harness, "tool==1.0\n", *command))
         assert (end.state, end.stdout) == ("succeeded", b"owner\n"), end
 
     with monkeypatch.context() as patch:
@@ -374,14 +374,14 @@ def test_a_build_that_is_cancelled_leaves_nothing(shop: Shop, tmp_path: Path) ->
     backend = "import time\ntime.sleep(1000)\n"
     shop.content["/slow-1.0.tar.gz"] = source_package("slow", "1.0", backend)
 
-    async def scenario(stage: Stage) -> None:
-        run = task(stage, f"slow @ {shop.url('/slow-1.0.tar.gz')}\n")
-        stage.submit(run)
-        await stage.until(lambda: "/slow-1.0.tar.gz" in shop.asked)
-        stage.driver.kill([run.attempt])
-        await stage.until(lambda: not list((tmp_path / "root" / "environments").iterdir()))
-        await stage.until(lambda: not list((tmp_path / "root" / "environment-builds").iterdir()))
-        assert run.attempt in stage.recorder.taken_back
+    async def scenario(harness: Harness) -> None:
+        run = task(harness, f"slow @ {shop.url('/slow-1.0.tar.gz')}\n")
+        harness.submit(run)
+        await harness.until(lambda: "/slow-1.0.tar.gz" in shop.asked)
+        harness.driver.kill([run.attempt])
+        await harness.until(lambda: not list((tmp_path / "root" / "environments").iterdir()))
+        await harness.until(lambda: not list((tmp_path / "root" / "environment-builds").iterdir()))
+        assert run.attempt in harness.recorder.taken_back
 
     perform(subject, tmp_path, scenario)
 
@@ -394,9 +394,9 @@ def test_where_only_landlock_holds_wheels_are_installed_by_the_proxy(
     shop.content[f"/{name}"] = wheel("tool", "1.0", {"tool.py": b"WHO = 'tool'\n"})
     subject = KeptWithEnvironments(tmp_path, allow_addresses=(f"127.0.0.1:{shop.port}",))
 
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         command = ("python", "-c", "import tool; print(tool.WHO)")
-        end = await stage.result_of(task(stage, f"tool @ {shop.url(f'/{name}')}\n", *command))
+        end = await harness.result_of(task(harness, f"tool @ {shop.url(f'/{name}')}\n", *command))
         assert (end.state, end.stdout) == ("succeeded", b"tool\n"), end
 
     perform(subject, tmp_path, scenario)

@@ -20,7 +20,7 @@ from mycel.blobs.blob_store import BlobStore
 from mycel.blobs.errors import BadTree
 from mycel.core.identifiers import AttemptId
 from mycel.drivers.sandbox.run_confinement import Limits
-from mycel.testing.drivers.conformance_stage import staged
+from mycel.testing.drivers.conformance_harness import open_harness
 from tests.adapters.drivers.subjects import deed, write_module
 from tests.adapters.sandbox.subjects import (
     ConfinedFunctions,
@@ -92,10 +92,10 @@ def test_a_library_in_its_folder_runs_before_the_sandbox(
         subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
 
         async def perform() -> None:
-            async with staged(kind(folder), folder) as stage:
+            async with open_harness(kind(folder), folder) as harness:
                 env = ((variable, str(library)),)
-                await stage.result_of(stage.run(("true",), env=env, folder=str(own)))
-                assert (await stage.result_of(stage.quick())).state == "succeeded"
+                await harness.result_of(harness.run(("true",), env=env, folder=str(own)))
+                assert (await harness.result_of(harness.quick())).state == "succeeded"
 
         asyncio.run(perform())
         return trace.exists()
@@ -112,8 +112,8 @@ def _calls(folder: Path, scenario: Callable[[Any], Any], **options: Any) -> Any:
     module.write_text(module.read_text() + extra)
 
     async def perform() -> Any:
-        async with staged(ConfinedFunctions(folder, **options), folder) as stage:
-            return await scenario(stage)
+        async with open_harness(ConfinedFunctions(folder, **options), folder) as harness:
+            return await scenario(harness)
 
     return asyncio.run(perform())
 
@@ -121,9 +121,9 @@ def _calls(folder: Path, scenario: Callable[[Any], Any], **options: Any) -> Any:
 @needs_bubblewrap
 class TestWarmInterpreters:
     def test_forging_the_result_of_another(self, tmp_path: Path, record_property: Record) -> None:
-        async def scenario(stage: Any) -> bool:
-            await stage.result_of(deed(stage, "forge"))
-            return bool(AttemptId(VICTIM) in stage.recorder.ends)
+        async def scenario(harness: Any) -> bool:
+            await harness.result_of(deed(harness, "forge"))
+            return bool(AttemptId(VICTIM) in harness.recorder.ends)
 
         _tell(record_property, escaped=_calls(tmp_path, scenario))
 
@@ -133,17 +133,17 @@ class TestWarmInterpreters:
         own = tmp_path / "own"
         own.mkdir()
 
-        async def scenario(stage: Any) -> bool:
-            await stage.result_of(deed(stage, "swap", folder=str(own)))
+        async def scenario(harness: Any) -> bool:
+            await harness.result_of(deed(harness, "swap", folder=str(own)))
             return own.is_symlink()
 
         _tell(record_property, escaped=_calls(tmp_path, scenario))
         assert own.is_dir()
 
     def test_leaving_poison_for_another_user(self, tmp_path: Path, record_property: Record) -> None:
-        async def scenario(stage: Any) -> bool:
-            await stage.result_of(deed(stage, "poison", user="mallory"))
-            end = await stage.result_of(deed(stage, "value", "clean", user="alice"))
+        async def scenario(harness: Any) -> bool:
+            await harness.result_of(deed(harness, "poison", user="mallory"))
+            end = await harness.result_of(deed(harness, "value", "clean", user="alice"))
             return bool(json.loads(end.value) != "clean")
 
         _tell(record_property, escaped=_calls(tmp_path, scenario))
@@ -151,19 +151,19 @@ class TestWarmInterpreters:
     def test_taking_the_interpreters_memory_away(
         self, tmp_path: Path, record_property: Record
     ) -> None:
-        async def scenario(stage: Any) -> bool:
-            await stage.result_of(deed(stage, "shorten"))
-            end = await stage.result_of(deed(stage, "value", 1))
+        async def scenario(harness: Any) -> bool:
+            await harness.result_of(deed(harness, "shorten"))
+            end = await harness.result_of(deed(harness, "value", 1))
             return bool(end.state != "succeeded")
 
         _tell(record_property, escaped=_calls(tmp_path, scenario))
 
     def test_taking_much_memory(self, tmp_path: Path, record_property: Record) -> None:
-        async def scenario(stage: Any) -> bool:
-            end = await stage.result_of(deed(stage, "hoard"))
+        async def scenario(harness: Any) -> bool:
+            end = await harness.result_of(deed(harness, "hoard"))
             assert end.error.startswith(("MemoryLimitExceeded", "MemoryError")), end.error
             assert not end.driver_fault
-            assert (await stage.result_of(deed(stage, "value", 1))).state == "succeeded"
+            assert (await harness.result_of(deed(harness, "value", 1))).state == "succeeded"
             return bool(end.state == "succeeded")
 
         limits = Limits(memory=100 << 20, processes=64)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mycel.drivers.sandbox.detection import Standing
+from mycel.drivers.sandbox.detection import SandboxStatus
 from tests.adapters.sandbox import subjects
 from tests.adapters.sandbox.subjects import (
     needs_bubblewrap,
@@ -20,7 +20,7 @@ from tests.adapters.sandbox.subjects import (
 )
 
 from .attack import Attack
-from .campaign import hold
+from .campaign import confinement
 from .test_attacks import ALL
 
 pytestmark = [
@@ -44,23 +44,23 @@ def _named(names: set[str]) -> list[Attack]:
     return found
 
 
-def _opened(standing: Standing, shown: Path, *, by_landlock: bool) -> Standing:
+def _opened(status: SandboxStatus, shown: Path, *, by_landlock: bool) -> SandboxStatus:
     """With all that is to be read mounted, and root kept: what is left is Landlock.
 
     Not with the whole machine: bubblewrap goes through every mount below what it binds, and
     fails if one of them, such as another test's network, goes away meanwhile."""
     too_much = ("--bind", str(shown), str(shown), "--bind", "/etc", "/etc")
-    confine = msgspec.structs.replace(
-        standing.confine,
-        wrap=(*standing.confine.wrap, *too_much),
+    plan = msgspec.structs.replace(
+        status.plan,
+        wrap=(*status.plan.wrap, *too_much),
         offline=(),
         drop=(),
         user=-1,
         filter=b"",
     )
     if not by_landlock:
-        confine = msgspec.structs.replace(confine, rules=None)
-    return msgspec.structs.replace(standing, confine=confine)
+        plan = msgspec.structs.replace(plan, rules=None)
+    return msgspec.structs.replace(status, plan=plan)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_behind_mounts_that_show_too_much(
                 standing_in(*asked, **settings), elsewhere, by_landlock=by_landlock
             ),
         )
-        return hold("bubblewrap", [attack], elsewhere / str(by_landlock))[0].escaped
+        return confinement("bubblewrap", [attack], elsewhere / str(by_landlock))[0].escaped
 
     worked, escaped = succeeds(by_landlock=False), succeeds(by_landlock=True)
     record_property("attack_control", worked)

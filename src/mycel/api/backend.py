@@ -22,7 +22,7 @@ from .output_followers import OutputListener
 if TYPE_CHECKING:
     from mycel.api.routes.network_routes import Network
     from mycel.api.submission.model_owners import ModelNames
-    from mycel.blobs.scheduler_blobs import Keeping
+    from mycel.blobs.scheduler_blobs import SchedulerBlobs
 
 Value = TypeVar("Value")
 
@@ -116,7 +116,7 @@ class Backend(Protocol):
         ...
 
     @property
-    def blobs(self) -> Keeping | None:
+    def blobs(self) -> SchedulerBlobs | None:
         """The files of users and jobs."""
         ...
 

@@ -38,7 +38,7 @@ class _Turn:
         self.wanted = 0
 
 
-class BlobNode:
+class BlobServer:
     """Owns its tasks: `stop` ends them all."""
 
     def __init__(self, store: BlobStore, note: Callable[..., None]) -> None:
@@ -102,7 +102,7 @@ class BlobNode:
         raise NotImplementedError
 
 
-class Verifying:
+class PossessionCheck:
     """Takes a blob in that is here already, to see that its sender has it. Like `Incoming`."""
 
     def __init__(self, digest: Digest, size: int) -> None:
@@ -111,7 +111,7 @@ class Verifying:
         self.offset = 0
         self._hash = blake3()
 
-    def __enter__(self) -> Verifying:
+    def __enter__(self) -> PossessionCheck:
         return self
 
     def __exit__(self, *failure: object) -> None:

@@ -30,7 +30,7 @@ from mycel._native import begin_write_back
 
 from . import digests
 from .digests import Digest
-from .errors import BadTree, BlobTooLarge, NoRoom, NoSuchBlob, Stopped, WrongContent
+from .errors import BadTree, BlobTooLarge, NoRoom, NoSuchBlob, TransferStopped, WrongContent
 
 if TYPE_CHECKING:
     from mycel._native import Slice
@@ -155,7 +155,7 @@ class BlobStore:
     ) -> Digest:
         """A plain file, in a folder that is open: what a link leads to, or a device says, is not
         taken. No more is read of it than it has now. Raises `BadTree` for one that changes
-        meanwhile or has more than `bytes_max`, and `Stopped` soon after `stop` is set."""
+        meanwhile or has more than `bytes_max`, and `TransferStopped` soon after `stop` is set."""
         with _open_plain(path, folder) as file:
             size = os.fstat(file.fileno()).st_size
             if bytes_max is not None and size > bytes_max:
@@ -177,7 +177,7 @@ class BlobStore:
                 for chunk in _chunks(file, size - incoming.offset, stop):
                     incoming.write(chunk)
                 incoming.finish()
-        except Stopped:
+        except TransferStopped:
             self.drop_partial(digest)  # nobody goes on with it
             raise
 
@@ -369,7 +369,7 @@ def _chunks(file: BinaryIO, size: int, stop: threading.Event | None) -> Iterator
     left = size
     while left:
         if stop is not None and stop.is_set():
-            raise Stopped("nobody wants it any more")
+            raise TransferStopped("nobody wants it any more")
         chunk = file.read(min(CHUNK_BYTES, left))
         if not chunk:
             break

@@ -20,7 +20,7 @@ from .blob_messages import (
     decode,
     encode,
 )
-from .errors import Interrupted, NotGiven, Vanished
+from .errors import BlobGone, BlobRefused, TransferInterrupted
 
 if TYPE_CHECKING:
     from mycel._native import Slice
@@ -88,14 +88,14 @@ class Channel:
 
     def _check_open(self) -> None:
         if self._ended is not None:
-            raise Interrupted(self._ended or "the other end has closed the stream")
+            raise TransferInterrupted(self._ended or "the other end has closed the stream")
 
     async def _wait(self, event: asyncio.Event) -> None:
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
                 await event.wait()
         except TimeoutError:
-            raise Interrupted(f"nothing for {SILENCE_SECONDS:g} s") from None
+            raise TransferInterrupted(f"nothing for {SILENCE_SECONDS:g} s") from None
 
     async def read(self) -> BlobMessage:
         await self._until_frames(1)
@@ -157,7 +157,7 @@ class Channels:
             channel.close()
 
     async def open(self, peer: PeerId, addresses: tuple[str, ...] = ()) -> Channel:
-        """A stream to that peer, which is dialled if it has to be. Raises `Interrupted`."""
+        """A stream to that peer, which is dialled if it has to be. Raises `TransferInterrupted`."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(OPEN_SECONDS):
@@ -168,11 +168,11 @@ class Channels:
                 self._joined().open_stream(peer, BLOB_PROTOCOL)
                 return await future
         except TimeoutError:
-            raise Interrupted(f"{peer} does not answer") from None
+            raise TransferInterrupted(f"{peer} does not answer") from None
 
     def _joined(self) -> Swarm:
         if self._swarm is None:
-            raise Interrupted("this node is stopping")
+            raise TransferInterrupted("this node is stopping")
         return self._swarm
 
     async def _dial(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
@@ -239,15 +239,15 @@ def _weight(frame: Frame) -> int:
 
 def _fail(future: asyncio.Future[Any], error: str) -> None:
     if not future.done():
-        future.set_exception(Interrupted(error))
+        future.set_exception(TransferInterrupted(error))
 
 
 async def expect(channel: Channel, kind: type[Kind]) -> Kind:
     """The next message, if it is of that kind; what was refused is raised."""
     message = await channel.read()
     if isinstance(message, Refused):
-        kind_of_no = Vanished if message.gone else NotGiven
+        kind_of_no = BlobGone if message.gone else BlobRefused
         raise kind_of_no(message.reason, again=message.again)
     if not isinstance(message, kind):
-        raise Interrupted(f"{channel.peer} answered with {type(message).__name__}")
+        raise TransferInterrupted(f"{channel.peer} answered with {type(message).__name__}")
     return message

@@ -58,7 +58,7 @@ class OutputsRecord(msgspec.Struct, frozen=True):
     """Where the files lie, if not here."""
 
 
-class BlobBook:
+class BlobClaims:
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._database.execute("PRAGMA journal_mode = WAL")

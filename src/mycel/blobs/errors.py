@@ -1,16 +1,16 @@
 """What can be wrong with blobs.
 
 BlobError
-├── BadDigest      not `blake3:` and 64 hexadecimal digits; the asker's fault
-├── NoSuchBlob     it is not here; another node may have it
-├── WrongContent   what arrived is not what the digest names; the sender's fault, try another
-├── BlobTooLarge   over the limit for one blob; the asker's fault
-├── NoRoom         all that is kept is in use, or the disk is full; worth another try later
-├── Interrupted    a transfer broke off; what has come stays, worth another try
-├── NotGiven       the other node has a reason not to give or take it
-│   └── Vanished   it had promised to keep it, and that is over
-├── BadTree        a folder that cannot be taken: a hostile path, a device, too many files
-└── Stopped        whoever wanted it has been cancelled
+├── BadDigest             not `blake3:` and 64 hexadecimal digits; the caller's fault
+├── NoSuchBlob            it is not here; another node may have it
+├── WrongContent          the bytes do not match the digest; the sender's fault, try another
+├── BlobTooLarge          over the limit for one blob; the caller's fault
+├── NoRoom                every blob kept is in use, or the disk is full; try again later
+├── TransferInterrupted   a transfer broke off; what has arrived stays, so try again
+├── BlobRefused           the other node has a reason not to give or take it
+│   └── BlobGone          the node had promised to keep it, and the promise is over
+├── BadTree               a folder that cannot be taken: a hostile path, a device, too many files
+└── TransferStopped       whoever wanted it has been cancelled
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class NoRoom(BlobError):
     """All that is kept is in use, or the disk is full."""
 
 
-class Interrupted(BlobError):
+class TransferInterrupted(BlobError):
     """A transfer broke off."""
 
 
-class NotGiven(BlobError):
+class BlobRefused(BlobError):
     """The other node has a reason."""
 
     def __init__(self, reason: str, *, again: bool = False) -> None:
@@ -53,7 +53,7 @@ class NotGiven(BlobError):
         """Another try may help."""
 
 
-class Vanished(NotGiven):
+class BlobGone(BlobRefused):
     """It was there, and is not any more."""
 
 
@@ -61,5 +61,5 @@ class BadTree(BlobError):
     """A folder that cannot be taken in, or laid out."""
 
 
-class Stopped(BlobError):
+class TransferStopped(BlobError):
     """Nobody wants it any more."""

@@ -22,7 +22,7 @@ from .digests import Digest
 from .errors import NoRoom
 
 
-class Promises:
+class KeptOutputs:
     def __init__(
         self,
         store: BlobStore,

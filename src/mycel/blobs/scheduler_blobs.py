@@ -27,13 +27,13 @@ from .blob_messages import (
     Refused,
     Wanted,
 )
-from .blob_server import BlobNode, Verifying
+from .blob_server import BlobServer, PossessionCheck
 from .blob_store import BlobStore
 from .blob_streams import Channel, expect
-from .claims import BlobBook, OutputsRecord
+from .claims import BlobClaims, OutputsRecord
 from .digests import Digest
 from .errors import BlobError, BlobTooLarge, NoRoom, NoSuchBlob
-from .transfer import Taking, answer_pieces, in_thread, receive
+from .transfer import BlobSink, answer_pieces, in_thread, receive
 
 SWEEP_SECONDS: Final = 600.0
 FIRST_SWEEP_SECONDS: Final = 60.0
@@ -49,7 +49,7 @@ Sees = Callable[[str], bool]
 Value = TypeVar("Value")
 
 
-class Missing(BlobError):
+class MissingBlobs(BlobError):
     """A job names blobs that its user has not brought."""
 
     def __init__(self, digests: list[str]) -> None:
@@ -58,7 +58,7 @@ class Missing(BlobError):
         self.digests = digests
 
 
-class Swarmwise:
+class SchedulerView:
     """What the scheduler knows of tasks and workers; set by its role."""
 
     task_of: Callable[[PeerId, int], tuple[JobId, int] | None]
@@ -69,12 +69,12 @@ class Swarmwise:
     """Is told of each blob that a worker has in its cache, or is about to have."""
 
 
-class Keeping(BlobNode):
+class SchedulerBlobs(BlobServer):
     def __init__(
         self,
         store: BlobStore,
-        book: BlobBook,
-        world: Swarmwise,
+        book: BlobClaims,
+        world: SchedulerView,
         note: Callable[..., None],
         *,
         upload_seconds: float = 86_400.0,
@@ -105,7 +105,7 @@ class Keeping(BlobNode):
         self._clerk.shutdown(wait=True)
         self._book.close()
 
-    async def _noted(self, look: Callable[[BlobBook], Value]) -> Value:
+    async def _noted(self, look: Callable[[BlobClaims], Value]) -> Value:
         return await in_thread(self._clerk, lambda: look(self._book))
 
     # Users
@@ -113,7 +113,7 @@ class Keeping(BlobNode):
     async def may_read(self, digest: Digest, sees: Sees) -> bool:
         return await self._noted(lambda book: self._sees(book, digest, sees))
 
-    def _sees(self, book: BlobBook, digest: str, sees: Sees) -> bool:
+    def _sees(self, book: BlobClaims, digest: str, sees: Sees) -> bool:
         if any(sees(user) for user in book.uploaders(digest)):
             return True
         return any(self._sees_job(job, sees) for job in book.jobs_of(digest))
@@ -126,7 +126,7 @@ class Keeping(BlobNode):
         """Which of them this user would have to bring. The others stay for another day."""
         wanted = list(dict.fromkeys(names))
 
-        def look(book: BlobBook) -> list[str]:
+        def look(book: BlobClaims) -> list[str]:
             here = [one for one in wanted if Digest(one) in self.store]
             readable = {one for one in here if self._sees(book, one, sees)}
             book.uploaded(readable, user, self._wall())
@@ -136,11 +136,11 @@ class Keeping(BlobNode):
 
     async def admit(self, job: JobId, names: Iterable[tuple[str, bool]], sees: Sees) -> None:
         """Before a job is accepted: all that it names (a digest, and whether it is a list of
-        files) is here and its user's, and stays. Raises `Missing`, `BadTree`."""
+        files) is here and its user's, and stays. Raises `MissingBlobs`, `BadTree`."""
         asked = list(dict.fromkeys(names))
         lists = [Digest(name) for name, is_list in asked if is_list]
 
-        def look(book: BlobBook) -> None:
+        def look(book: BlobClaims) -> None:
             missing, used, kept = [], [], []
             named = [name for name, _ in asked]
             for one in lists:
@@ -157,7 +157,7 @@ class Keeping(BlobNode):
                 else:
                     missing.append(name)
             if missing:
-                raise Missing(missing)
+                raise MissingBlobs(missing)
             book.used(job, used, self._wall())
             book.kept(job, kept, self._wall())
 
@@ -208,11 +208,11 @@ class Keeping(BlobNode):
         """How much of it this user has brought before the connection broke."""
         return self.store.arrived(digest) if self._partials.get(digest) == user else 0
 
-    def begin_upload(self, digest: Digest, size: int, user: str) -> Taking:
+    def begin_upload(self, digest: Digest, size: int, user: str) -> BlobSink:
         """What takes it in, like `Incoming`; within `moving`."""
         if digest in self.store:
             self.store.check_size(digest, size)
-            return Verifying(digest, size)
+            return PossessionCheck(digest, size)
         if self._partials.get(digest) != user:
             self.store.drop_partial(digest)
         self._partials[digest] = user
@@ -332,14 +332,14 @@ class Keeping(BlobNode):
                 self.traffic.blobs_found += 1
                 return
             self.store.check_size(digest, size)
-            taking: Taking = Verifying(digest, size)
+            taking: BlobSink = PossessionCheck(digest, size)
         else:
             taking = await in_thread(self.threads, lambda: self.store.begin(digest, size))
         channel.write(Wanted())
         await receive(channel, taking, self.threads, self.traffic)
 
     def _note_outputs(
-        self, book: BlobBook, worker: PeerId, put: Put, task: tuple[JobId, int]
+        self, book: BlobClaims, worker: PeerId, put: Put, task: tuple[JobId, int]
     ) -> None:
         job, index = task
         tree = self._tree(Digest(put.digest))
@@ -364,7 +364,7 @@ class Keeping(BlobNode):
         """Removes what nobody has a claim on any more; how many blobs that were."""
         now = self._wall()
 
-        def look(book: BlobBook) -> int:
+        def look(book: BlobClaims) -> int:
             known = self._world.user_of
             book.forget(
                 lambda job: known(job) is not None,

@@ -21,7 +21,7 @@ from .blob_messages import Put
 from .digests import Digest
 from .transfer import in_thread
 from .trees import Tree
-from .worker_blobs import Caching, Errand
+from .worker_blobs import TransferOwner, WorkerBlobs
 
 OUTPUT_BYTES_MAX: Final = 10 * 10**9
 """Of one task."""
@@ -29,7 +29,7 @@ MOVING_MAX: Final = 8
 """Blobs of one task under way at once."""
 
 
-class Gathered(msgspec.Struct, frozen=True):
+class GatheredOutputs(msgspec.Struct, frozen=True):
     tree: Tree
     cpu_seconds: float = 0.0
 
@@ -39,7 +39,7 @@ class TaskFiles:
 
     def __init__(
         self,
-        caching: Caching,
+        caching: WorkerBlobs,
         root: Path,
         shared_paths: Sequence[str] = (),
         output_bytes_max: int = OUTPUT_BYTES_MAX,
@@ -54,17 +54,17 @@ class TaskFiles:
         """The same run with a working folder that has its inputs. Raises `BadFile`, `BlobError`,
         `NotShared`, `OSError`."""
         inputs, arguments = _inputs_of(run)
-        errand = Errand(PeerId(run.scheduler), run.assigned)
+        owner = TransferOwner(PeerId(run.scheduler), run.assigned)
         folder = self._root / f"run-{run.attempt}"
         caching = self._caching
         pinned: list[Digest] = []
         try:
             named = (Digest(one.digest) for one in inputs if one.digest)
-            await self._fetch(named, errand, pinned)
+            await self._fetch(named, owner, pinned)
             for one in inputs:
                 if one.tree:
                     tree = await self._read_tree(Digest(one.digest))
-                    await self._fetch((Digest(file.digest) for file in tree.files), errand, pinned)
+                    await self._fetch((Digest(file.digest) for file in tree.files), owner, pinned)
             await in_thread(caching.threads, lambda: self._lay_out(inputs, folder))
         finally:
             for digest in pinned:
@@ -77,12 +77,14 @@ class TaskFiles:
             readable=(*run.readable, *shared),
         )
 
-    async def _fetch(self, wanted: Iterable[Digest], errand: Errand, pinned: list[Digest]) -> None:
+    async def _fetch(
+        self, wanted: Iterable[Digest], owner: TransferOwner, pinned: list[Digest]
+    ) -> None:
         turns = asyncio.Semaphore(MOVING_MAX)
 
         async def fetch(digest: Digest) -> None:
             async with turns:
-                await self._caching.fetch(digest, errand)
+                await self._caching.fetch(digest, owner)
                 pinned.append(digest)
 
         missing = dict.fromkeys(one for one in wanted if one not in pinned)
@@ -102,21 +104,21 @@ class TaskFiles:
         folder.mkdir(0o700)
         work_folder.lay_out(self._caching.store, inputs, folder, self._shared_paths)
 
-    async def gather(self, run: Run) -> Gathered:
+    async def gather(self, run: Run) -> GatheredOutputs:
         """Takes what the run declares as outputs into the cache, pinned until it is brought home
         or let go. Cancelled, it ends at once. Raises `BlobError`, `OSError`."""
         caching, outputs = self._caching, run.work.outputs
         assert outputs is not None
         patterns, folder = outputs.patterns, Path(run.folder)
-        gathering = work_folder.Gathering(self._output_bytes_max)
+        gathering = work_folder.GatherLimits(self._output_bytes_max)
 
         made: list[Tree] = []
 
-        def take() -> Gathered:
+        def take() -> GatheredOutputs:
             began = time.thread_time()
             tree = work_folder.gather(caching.store, patterns, folder, gathering)
             made.append(tree)
-            return Gathered(tree, time.thread_time() - began)
+            return GatheredOutputs(tree, time.thread_time() - began)
 
         try:
             return await in_thread(caching.threads, take, gathering.stop)
@@ -125,7 +127,7 @@ class TaskFiles:
                 work_folder.unpin(caching.store, tree.files)
             raise
 
-    async def bring_home(self, run: Run, gathered: Gathered) -> None:
+    async def bring_home(self, run: Run, gathered: GatheredOutputs) -> None:
         """Returns when it is on the scheduler's disk. Raises `BlobError`, `OSError`."""
         assert run.work.outputs is not None
         try:
@@ -135,12 +137,12 @@ class TaskFiles:
 
     async def _bring_home(self, tree: Tree, keep: str, run: Run) -> None:
         caching = self._caching
-        errand = Errand(PeerId(run.scheduler), run.assigned)
+        owner = TransferOwner(PeerId(run.scheduler), run.assigned)
         turns = asyncio.Semaphore(MOVING_MAX)
 
         async def push(digest: Digest, size: int) -> None:
             async with turns:
-                await caching.push(digest, Put(digest, size, run.assigned), errand)
+                await caching.push(digest, Put(digest, size, run.assigned), owner)
 
         if keep != "worker":
             sizes = {Digest(file.digest): file.size for file in tree.files}
@@ -158,7 +160,7 @@ class TaskFiles:
         listed = await in_thread(caching.threads, lambda: caching.store.put(encoded))
         with caching.store.pinned(listed):
             last = Put(listed, len(encoded), run.assigned, is_list=True, keep=keep)
-            await caching.push(listed, last, errand)
+            await caching.push(listed, last, owner)
 
     async def discard(self, run: Run) -> None:
         """Its folder is not needed any more."""

@@ -19,7 +19,7 @@ from .blob_messages import PIECE_BYTES, PIECES_AHEAD, Piece
 from .blob_store import BlobStore
 from .blob_streams import Channel, Frame
 from .digests import Digest
-from .errors import Interrupted
+from .errors import TransferInterrupted
 
 Value = TypeVar("Value")
 Progress = Callable[[int], None]
@@ -41,8 +41,8 @@ class Traffic(msgspec.Struct):
     blobs_found: int = 0
 
 
-class Taking(Protocol):
-    """What takes a blob in: `store.Incoming`, or `serving.Verifying`."""
+class BlobSink(Protocol):
+    """What takes a blob in: `blob_store.Incoming`, or `blob_server.PossessionCheck`."""
 
     @property
     def size(self) -> int: ...
@@ -69,7 +69,9 @@ async def in_thread(
         raise
 
 
-async def receive(channel: Channel, incoming: Taking, threads: Executor, traffic: Traffic) -> None:
+async def receive(
+    channel: Channel, incoming: BlobSink, threads: Executor, traffic: Traffic
+) -> None:
     """Asks for what is missing, and keeps it; the blob is whole and on disk afterwards. What has
     come of one that breaks off stays, for the next time."""
     asked = incoming.offset
@@ -87,10 +89,10 @@ async def receive(channel: Channel, incoming: Taking, threads: Executor, traffic
     traffic.blobs_received += 1
 
 
-def _write(incoming: Taking, frames: list[Frame]) -> None:
+def _write(incoming: BlobSink, frames: list[Frame]) -> None:
     for data in frames:
         if not data:
-            raise Interrupted("the other end sends nothing")
+            raise TransferInterrupted("the other end sends nothing")
         incoming.write(data)
 
 
@@ -117,7 +119,7 @@ async def _send_piece(
     offset = max(0, piece.offset)
     end = offset + min(max(0, piece.length), PIECE_BYTES)
     if end > os.fstat(descriptor).st_size:
-        raise Interrupted("it was asked for more than there is")
+        raise TransferInterrupted("it was asked for more than there is")
     while offset < end:
         queued = await in_thread(threads, partial(channel.queue_file, descriptor, offset, end))
         await channel.room()

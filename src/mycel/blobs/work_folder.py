@@ -24,7 +24,7 @@ from mycel.core.model.task_files import DEPTH_MAX, Input, is_below
 from . import trees
 from .blob_store import BlobStore, copy_out
 from .digests import Digest
-from .errors import BadTree, Stopped
+from .errors import BadTree, TransferStopped
 from .folder_removal import remove_tree
 from .trees import Tree, TreeFile
 
@@ -91,7 +91,7 @@ def _lay_link(one: Input, folder: Path, shared_paths: Sequence[str]) -> None:
     target.symlink_to(source)
 
 
-class Gathering(msgspec.Struct, frozen=True):
+class GatherLimits(msgspec.Struct, frozen=True):
     """How the outputs of one task are taken in."""
 
     bytes_max: int
@@ -100,10 +100,12 @@ class Gathering(msgspec.Struct, frozen=True):
     """Set when nobody wants them any more."""
 
 
-def gather(store: BlobStore, patterns: Sequence[str], folder: Path, gathering: Gathering) -> Tree:
+def gather(
+    store: BlobStore, patterns: Sequence[str], folder: Path, gathering: GatherLimits
+) -> Tree:
     """Takes what fits the patterns into the store, each pinned for the caller to unpin. Sizes are
     looked at first, all of them, and nothing is read of what is too much. Raises `BadTree` where
-    a pattern finds nothing, or nothing that can be taken, and `Stopped`."""
+    a pattern finds nothing, or nothing that can be taken, and `TransferStopped`."""
     chosen = [(pattern, pattern_of(pattern)) for pattern in patterns]
     _check_sizes(store, chosen, folder, gathering)
     unfound = dict.fromkeys(patterns)
@@ -133,7 +135,7 @@ def _check_sizes(
     store: BlobStore,
     chosen: Sequence[tuple[str, re.Pattern[str]]],
     folder: Path,
-    gathering: Gathering,
+    gathering: GatherLimits,
 ) -> None:
     total = 0
     for name, _, entry in _entries(folder, gathering.stop):
@@ -207,7 +209,7 @@ def _entries(folder: Path, stop: threading.Event) -> Iterator[tuple[str, int, os
         entries.sort(key=lambda entry: entry.name)
         for entry in entries:
             if stop.is_set():
-                raise Stopped("nobody wants its outputs any more")
+                raise TransferStopped("nobody wants its outputs any more")
             name = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
                 with _opened(entry.name, name, place) as inside:

@@ -20,12 +20,12 @@ from mycel.core.identifiers import PeerId
 
 from . import digests, tickets
 from .blob_messages import BlobMessage, Elsewhere, Found, Get, Kept, Put, Refused, Wanted
-from .blob_server import BlobNode
+from .blob_server import BlobServer
 from .blob_store import BlobStore
 from .blob_streams import Channel, expect
 from .digests import Digest
-from .errors import Interrupted, NotGiven
-from .kept_outputs import Promises
+from .errors import BlobRefused, TransferInterrupted
+from .kept_outputs import KeptOutputs
 from .transfer import answer_pieces, in_thread, receive
 
 DELAY_SECONDS_MIN: Final = 0.1
@@ -36,7 +36,7 @@ PUSH_PATIENCE_SECONDS: Final = 3600.0
 """The work is done: it is worth waiting for a scheduler that comes back."""
 
 
-class Errand(msgspec.Struct, frozen=True):
+class TransferOwner(msgspec.Struct, frozen=True):
     """On whose behalf blobs are moved."""
 
     scheduler: PeerId
@@ -44,7 +44,7 @@ class Errand(msgspec.Struct, frozen=True):
     """As the scheduler numbers it."""
 
 
-class Caching(BlobNode):
+class WorkerBlobs(BlobServer):
     def __init__(
         self,
         store: BlobStore,
@@ -52,14 +52,14 @@ class Caching(BlobNode):
         *,
         key: bytes = b"",
         wall: Callable[[], float] = time.time,
-        promises: Promises | None = None,
+        promises: KeptOutputs | None = None,
     ) -> None:
         super().__init__(store, note)
         self.promises = promises
         self._key = key or tickets.new_key()
         self._wall = wall
 
-    async def fetch(self, digest: Digest, errand: Errand) -> None:
+    async def fetch(self, digest: Digest, owner: TransferOwner) -> None:
         """Afterwards it is here and pinned, for the caller to unpin. Raises `BlobError`."""
         async with self.moving(digest):
             if digest in self.store:
@@ -67,13 +67,13 @@ class Caching(BlobNode):
                 self.traffic.found += self.store.size(digest)
             else:
                 patience = FETCH_PATIENCE_SECONDS
-                await self._patiently(lambda: self._fetch(digest, errand), patience)
+                await self._patiently(lambda: self._fetch(digest, owner), patience)
             self.store.pin(digest)
 
-    async def push(self, digest: Digest, put: Put, errand: Errand) -> None:
+    async def push(self, digest: Digest, put: Put, owner: TransferOwner) -> None:
         """Afterwards it is on the scheduler's disk."""
         patience = PUSH_PATIENCE_SECONDS
-        await self._patiently(lambda: self._push(digest, put, errand), patience)
+        await self._patiently(lambda: self._push(digest, put, owner), patience)
 
     async def _patiently(
         self, attempt: Callable[[], Awaitable[None]], patience_seconds: float
@@ -85,9 +85,9 @@ class Caching(BlobNode):
             try:
                 await attempt()
                 return
-            except (Interrupted, NotGiven) as error:
+            except (TransferInterrupted, BlobRefused) as error:
                 patience = patience_seconds
-                if isinstance(error, NotGiven):  # it is there, and does not want to
+                if isinstance(error, BlobRefused):  # it is there, and does not want to
                     patience = min(patience, REFUSAL_PATIENCE_SECONDS if error.again else 0.0)
                 if loop.time() + delay > began + patience:
                     raise
@@ -95,22 +95,22 @@ class Caching(BlobNode):
             await asyncio.sleep(delay)
             delay = min(2 * delay, DELAY_SECONDS_MAX)
 
-    async def _fetch(self, digest: Digest, errand: Errand) -> None:
-        asking = Get(digest, errand.attempt, key=self._key)
-        elsewhere = await self._from(errand.scheduler, (), digest, asking)
+    async def _fetch(self, digest: Digest, owner: TransferOwner) -> None:
+        asking = Get(digest, owner.attempt, key=self._key)
+        elsewhere = await self._from(owner.scheduler, (), digest, asking)
         if elsewhere is None:
             return
         for place in elsewhere.places:
             asking = Get(digest, ticket=place.ticket, ends_at=place.ends_at)
             try:
                 await self._from(PeerId(place.peer), place.addresses, digest, asking)
-            except (Interrupted, NotGiven) as error:
+            except (TransferInterrupted, BlobRefused) as error:
                 self._note("blob_not_found_there", peer=place.peer, error=str(error))
             else:
                 return
-        insisting = Get(digest, errand.attempt, key=self._key, insist=True)
-        if await self._from(errand.scheduler, (), digest, insisting) is not None:
-            raise NotGiven(f"no worker that keeps {digest} gives it", again=True)
+        insisting = Get(digest, owner.attempt, key=self._key, insist=True)
+        if await self._from(owner.scheduler, (), digest, insisting) is not None:
+            raise BlobRefused(f"no worker that keeps {digest} gives it", again=True)
 
     async def _from(
         self, peer: PeerId, addresses: tuple[str, ...], digest: Digest, asking: Get
@@ -122,7 +122,7 @@ class Caching(BlobNode):
             if isinstance(answer, Elsewhere):
                 return answer
             if not isinstance(answer, Found):
-                raise Interrupted(f"{peer} answered with {type(answer).__name__}")
+                raise TransferInterrupted(f"{peer} answered with {type(answer).__name__}")
             size = answer.size
             incoming = await in_thread(self.threads, lambda: self.store.begin(digest, size))
             await receive(channel, incoming, self.threads, self.traffic)
@@ -131,8 +131,8 @@ class Caching(BlobNode):
         finally:
             channel.close()
 
-    async def _push(self, digest: Digest, put: Put, errand: Errand) -> None:
-        channel = await self.channels.open(errand.scheduler)
+    async def _push(self, digest: Digest, put: Put, owner: TransferOwner) -> None:
+        channel = await self.channels.open(owner.scheduler)
         try:
             channel.write(msgspec.structs.replace(put, key=self._key))
             answer: object = await expect(channel, BlobMessage)
@@ -144,9 +144,9 @@ class Caching(BlobNode):
                 self.traffic.found += put.size
                 self.traffic.blobs_found += 1
             if isinstance(answer, Refused):
-                raise NotGiven(answer.reason, again=answer.again)
+                raise BlobRefused(answer.reason, again=answer.again)
             if not isinstance(answer, Kept):
-                raise Interrupted(f"the scheduler answered with {type(answer).__name__}")
+                raise TransferInterrupted(f"the scheduler answered with {type(answer).__name__}")
         finally:
             channel.close()
 

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 import msgspec
 
 from mycel.blobs.errors import BadTree
-from mycel.blobs.task_transfers import Gathered
+from mycel.blobs.task_transfers import GatheredOutputs
 from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.model.task_files import BadFile, mentions_files
 from mycel.runtime.clock import boot_seconds
@@ -39,8 +39,8 @@ class Files(Protocol):
     """`blobs.errands.TaskFiles`."""
 
     async def prepare(self, run: Run) -> Run: ...
-    async def gather(self, run: Run) -> Gathered: ...
-    async def bring_home(self, run: Run, gathered: Gathered) -> None: ...
+    async def gather(self, run: Run) -> GatheredOutputs: ...
+    async def bring_home(self, run: Run, gathered: GatheredOutputs) -> None: ...
     async def discard(self, run: Run) -> None: ...
 
 
@@ -223,7 +223,7 @@ class Filing:
         self._forget(one.run.attempt)
         self._listener.finished([ended])
 
-    async def _gather(self, one: _Filed, ended: Finished) -> Gathered:
+    async def _gather(self, one: _Filed, ended: Finished) -> GatheredOutputs:
         """Within what is left of the attempt's time."""
         seconds = self._timeout(one.run.work.timeout_seconds)
         left = None

@@ -1,8 +1,8 @@
 """Commands that a driver runs for its own sake: to build an environment, to fetch an image.
 
 They start through the spawn helper like tasks do, each in a lane of its own, so that none of
-them outlives the worker. A command with a `Hold` runs in the walls that tasks have; others are
-ordinary processes of the worker's user, and run only programs that its owner has installed.
+them outlives the worker. A command with a `RunConfinement` is confined as tasks are. The others
+are ordinary processes of the worker's user, and run only programs that its owner has installed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.model.resources import Pairs
 from mycel.core.model.work import Work
 from mycel.drivers.process.command_driver import CommandDriver, Prepared
-from mycel.drivers.sandbox.run_confinement import Hold
+from mycel.drivers.sandbox.run_confinement import RunConfinement
 
 from .interface import Finished, Run, Text
 
@@ -28,11 +28,11 @@ _numbers = itertools.count(1 << 61)
 """An errand's attempt and lane. A worker counts those of its tasks from 1, and never gets here."""
 
 
-class Errands:
+class HelperCommands:
     def __init__(self, context: DriverContext) -> None:
         self._ends: dict[AttemptId, asyncio.Future[Finished]] = {}
         # Without a desk: what it does is not a task's, and it has nothing to report.
-        self._driver = _Errand(msgspec.structs.replace(context, listener=self, desk=None))
+        self._driver = _Errand(msgspec.structs.replace(context, listener=self, report_server=None))
 
     async def run(
         self,
@@ -40,7 +40,7 @@ class Errands:
         *,
         env: Pairs = (),
         timeout_seconds: float | None = None,
-        hold: Hold | None = None,
+        confinement: RunConfinement | None = None,
     ) -> Finished:
         """Its end, whatever it is. When the caller is cancelled, the command is killed, and gone
         when this ends."""
@@ -49,7 +49,7 @@ class Errands:
         work = Work("errand", command=command, env=env, timeout_seconds=timeout_seconds)
         end = self._ends[attempt] = asyncio.get_running_loop().create_future()
         run = Run(attempt, "errand", "errand", 1, "", work, b"")
-        self._driver.send(lane, run, hold)
+        self._driver.send(lane, run, confinement)
         try:
             return await asyncio.shield(end)
         except asyncio.CancelledError:
@@ -77,15 +77,15 @@ class Errands:
 
 class _Errand(CommandDriver):
     name = "errand"
-    _hold: Hold | None = None
+    _confinement: RunConfinement | None = None
     """Of what is being submitted."""
 
-    def send(self, lane: LaneId, run: Run, hold: Hold | None) -> None:
-        self._hold = hold
+    def send(self, lane: LaneId, run: Run, confinement: RunConfinement | None) -> None:
+        self._confinement = confinement
         self.submit(lane, [run])
 
-    def hold_of(self, lane: LaneId, run: Run) -> Hold | None:
-        return self._hold
+    def confinement_of(self, lane: LaneId, run: Run) -> RunConfinement | None:
+        return self._confinement
 
     def prepared(self, run: Run) -> Prepared:
         return run.work, ()

@@ -25,7 +25,7 @@ ABANDONED_SECONDS: Final = 2.0
 may be on its way."""
 
 
-class NotToBeHad(Exception):
+class Unavailable(Exception):
     """The message is for the task's user."""
 
     def __init__(self, reason: str, output: bytes = b"", *, driver_fault: bool = False) -> None:
@@ -35,7 +35,7 @@ class NotToBeHad(Exception):
         """Another worker, or the same one later, may have more luck."""
 
 
-class Preparer(Protocol):
+class Preparation(Protocol):
     def need_of(self, run: Run) -> str:
         """A name for what a run needs; empty if it needs nothing."""
         ...
@@ -49,7 +49,7 @@ class Preparer(Protocol):
         ...
 
     async def obtain(self, run: Run) -> None:
-        """Raises `NotToBeHad`. Cancelled, it stops what it has begun, unless others wait."""
+        """Raises `Unavailable`. Cancelled, it stops what it has begun, unless others wait."""
         ...
 
     async def close(self) -> None: ...
@@ -62,7 +62,7 @@ class PreparingDriver:
         self,
         make: Callable[[DriverListener], Driver],
         listener: DriverListener,
-        preparer: Preparer,
+        preparer: Preparation,
     ) -> None:
         self._listener = listener
         self._preparer = preparer
@@ -173,14 +173,14 @@ class PreparingDriver:
     async def _obtain_once(self, need: str, run: Run) -> None:
         try:
             await self._preparer.obtain(run)
-        except NotToBeHad as reason:
+        except Unavailable as reason:
             self._fail(need, reason)
         finally:
             del self._obtaining[need]
             # Cancelled too: somebody may have come who wants it again.
             self._loop.call_soon(self._pass_on_all)
 
-    def _fail(self, need: str, reason: NotToBeHad) -> None:
+    def _fail(self, need: str, reason: Unavailable) -> None:
         now = clock()
         failed: list[Finished] = []
         for lane, held in list(self._held.items()):

@@ -20,25 +20,25 @@ import msgspec
 from mycel.config.plugin_names import DRIVERS_GROUP, installed_drivers
 
 from .interface import GRACE_SECONDS, OUTPUT_BYTES_MAX
-from .task_devices import Holding
+from .task_devices import ConfinementPolicy
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from mycel.drivers.container.container_driver import ContainerSettings
     from mycel.drivers.environments.build import EnvironmentSettings
-    from mycel.drivers.environments.environment_cache import Environments
-    from mycel.drivers.helper.helper_client import Helper
+    from mycel.drivers.environments.environment_cache import EnvironmentCache
+    from mycel.drivers.helper.helper_client import HelperClient
 
     from .file_staging import Files
     from .interface import Driver, DriverListener
-    from .report_server import Desk
+    from .report_server import ReportServer
 
 
 class DriverContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker gives to each of its drivers."""
 
-    helper: Helper
+    helper: HelperClient
     listener: DriverListener
     root: Path
     """A folder for all drivers; each has one of its own name in it."""
@@ -49,13 +49,13 @@ class DriverContext(msgspec.Struct, frozen=True, kw_only=True):
     """How the environments of tasks are built; unset, as is usual."""
     containers: ContainerSettings | None = None
     """Unset where no engine works."""
-    environments: Environments | None = None
+    environments: EnvironmentCache | None = None
     """`create_drivers` sets this: they share it."""
-    desk: Desk | None = None
+    report_server: ReportServer | None = None
     """Where tasks report; unset, they cannot."""
     files: Files | None = None
     """Who sees to the files of tasks; without it tasks have none."""
-    holding: Holding = Holding()
+    policy: ConfinementPolicy = ConfinementPolicy()
     """What holds the tasks of drivers that have no walls of their own."""
 
 
@@ -100,8 +100,8 @@ def _python(context: DriverContext) -> Driver:
             inner.root / "python",
             grace_seconds=inner.grace_seconds,
             limits=PoolLimits(output_bytes_max=inner.output_bytes_max),
-            holding=inner.holding,
-            desk=inner.desk,
+            policy=inner.policy,
+            report_server=inner.report_server,
         ),
     )
 
@@ -143,7 +143,7 @@ def _service(context: DriverContext) -> Driver:
         context.listener,
         context.root / "service",
         context.grace_seconds,
-        context.holding,
+        context.policy,
     )
 
 
@@ -169,15 +169,15 @@ def offered_drivers(
 def create_drivers(names: Iterable[str], context: DriverContext) -> list[Driver]:
     """All that a worker has. Raises `DriverFault`."""
     from mycel.drivers.environments.build import EnvironmentSettings
-    from mycel.drivers.environments.environment_cache import Environments
+    from mycel.drivers.environments.environment_cache import EnvironmentCache
 
-    from .helper_commands import Errands
+    from .helper_commands import HelperCommands
 
-    environments = Environments(
+    environments = EnvironmentCache(
         context.root / "environments",
-        Errands(context),
+        HelperCommands(context),
         context.environment_settings or EnvironmentSettings(),
-        holding=context.holding,
+        policy=context.policy,
     )
     context = msgspec.structs.replace(context, environments=environments)
     return [_with_files(name, context) for name in names]
@@ -189,7 +189,7 @@ def _with_files(name: str, context: DriverContext) -> Driver:
         return create_driver(name, context)
     from .file_staging import Filing
 
-    filing = Filing(context.listener, context.files, context.holding.timeout)
+    filing = Filing(context.listener, context.files, context.policy.timeout)
     listener: DriverListener = filing
     return filing.around(create_driver(name, msgspec.structs.replace(context, listener=listener)))
 

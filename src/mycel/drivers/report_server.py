@@ -96,7 +96,7 @@ class _Lane:
         self.getting = asyncio.Lock()
 
 
-class Desk:
+class ReportServer:
     def __init__(self, reports: Reports, tasks_user: int = -1) -> None:
         """`tasks_user`: whom tasks run as, if that is not the worker's user."""
         self._reports = reports

@@ -14,7 +14,7 @@ import msgspec
 from mycel.core.identifiers import LaneId
 from mycel.core.model.resources import Booking, Gpu, Pairs
 from mycel.core.model.work import Run
-from mycel.drivers.sandbox.run_confinement import MEMORY_FLOOR_BYTES, Hold, Limits
+from mycel.drivers.sandbox.run_confinement import MEMORY_FLOOR_BYTES, Limits, RunConfinement
 
 NVIDIA: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-caps")
 AMD: Final = ("/dev/kfd", "/dev/dri")
@@ -78,7 +78,7 @@ class Cores:
             self._free = sorted({*self._free, *taken})
 
 
-class Holding(msgspec.Struct, frozen=True, kw_only=True):
+class ConfinementPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker holds its runs: the same for all of its drivers."""
 
     cores: Cores = msgspec.field(default_factory=lambda: Cores(0.0))
@@ -93,13 +93,13 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     own_network: bool = False
     """… and whether a run without the network has one of its own, which leads nowhere."""
 
-    def of(self, lane: LaneId, run: Run) -> Hold:
+    def of(self, lane: LaneId, run: Run) -> RunConfinement:
         bounds = run.work.bounds
         cores = self.cores.of(lane, bounds.cores_max)
         variables, devices = own_gpus(self.gpus, run.booking)
         disk = 0 if run.booking is None else run.booking.disk
         memory = _least(bounds.memory_max, self.limits.memory)
-        return Hold(
+        return RunConfinement(
             network=bounds.network,
             limits=Limits(
                 memory=max(memory, MEMORY_FLOOR_BYTES) if memory else 0,

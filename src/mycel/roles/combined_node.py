@@ -19,7 +19,7 @@ from mycel.access.key_files import load_or_create_key
 from mycel.access.tokens import store_member_token
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import PeerRecord
-from mycel.drivers.helper.spawn_helper import HelperEnd
+from mycel.drivers.helper.spawn_helper import HelperHandle
 from mycel.membership.arrival import NotAdmitted
 
 from .role_process import EXPECTED, Program, RoleFault, complain, run_loop
@@ -27,7 +27,7 @@ from .scheduler import program as scheduler_program
 from .worker import program as worker_program
 
 
-def main(options: Any, end: HelperEnd) -> int:
+def main(options: Any, end: HelperHandle) -> int:
     """`options` are `cli.roles.RoleOptions`: both roles get them under their own names."""
     with ExitStack() as stack:
         try:
@@ -62,7 +62,7 @@ def _admit(program: Program, role: str) -> None:
 
 
 async def _serve(
-    of_scheduler: Program, of_worker: Program, port: int | None, end: HelperEnd
+    of_scheduler: Program, of_worker: Program, port: int | None, end: HelperHandle
 ) -> None:
     """The worker starts when the scheduler serves, and stops first: its results are taken."""
     of_scheduler.ends_last = True

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from mycel.blobs.blob_server import BlobNode
+    from mycel.blobs.blob_server import BlobServer
 
 
-def blob_metrics(node: BlobNode) -> Callable[[], Iterator[Metric]]:
+def blob_metrics(node: BlobServer) -> Callable[[], Iterator[Metric]]:
     return lambda: _collect(node)
 
 
-def _collect(node: BlobNode) -> Iterator[Metric]:
+def _collect(node: BlobServer) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     traffic = node.traffic

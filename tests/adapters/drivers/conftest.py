@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mycel.testing.drivers.conformance_stage import Stage, staged
+from mycel.testing.drivers.conformance_harness import Harness, open_harness
 
 from .subjects import SUBJECTS, write_module
 
-Scenario = Callable[[Stage], Awaitable[None]]
+Scenario = Callable[[Harness], Awaitable[None]]
 Play = Callable[..., None]
 
 
@@ -23,8 +23,10 @@ def play(tmp_path: Path) -> Play:
     def play_it(kind: str, scenario: Scenario, **options: Any) -> None:
         async def run() -> None:
             virtual = kind == "memory"
-            async with staged(SUBJECTS[kind](**options), tmp_path, virtual=virtual) as stage:
-                await scenario(stage)
+            async with open_harness(
+                SUBJECTS[kind](**options), tmp_path, virtual=virtual
+            ) as harness:
+                await scenario(harness)
 
         asyncio.run(run())
 

@@ -17,9 +17,9 @@ from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.model.work import Run, Work
 from mycel.drivers.container.container_driver import ContainerSettings
 from mycel.drivers.container.container_engine import Engine
-from mycel.drivers.helper.helper_client import Helper
+from mycel.drivers.helper.helper_client import HelperClient
 from mycel.drivers.registry import DriverContext, create_driver
-from mycel.testing.drivers.conformance_stage import Recorder, Stage, Subject
+from mycel.testing.drivers.conformance_harness import Harness, Recorder, Subject
 
 IMAGE = "localhost/mycel-test:latest"
 
@@ -27,7 +27,7 @@ IMAGE = "localhost/mycel-test:latest"
 async def work(folder: Path) -> None:
     engine = msgspec.json.decode(sys.stdin.readline(), type=Engine)
     recorder = Recorder()
-    helper = Helper(end)
+    helper = HelperClient(end)
     context = DriverContext(
         helper=helper,
         listener=recorder,
@@ -38,8 +38,8 @@ async def work(folder: Path) -> None:
     command = ("sh", "-c", "touch /seen/started; sleep 1000")
     task = Work("container", command=command, image=IMAGE, mounts=(f"{folder}:/seen",))
     driver.submit(LaneId(1), [Run(AttemptId(1), "j.1", "j", 1, "owner", task, b"")])
-    stage = Stage(Subject(), driver, recorder, folder, helper)
-    await stage.until((folder / "started").exists)
+    harness = Harness(Subject(), driver, recorder, folder, helper)
+    await harness.until((folder / "started").exists)
     print(helper.process_id, flush=True)
     await asyncio.Event().wait()
 

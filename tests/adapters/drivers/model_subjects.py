@@ -99,7 +99,7 @@ class Services(Subject):
         self._folder.mkdir(exist_ok=True)
         (self._folder / "served.py").write_text(_SERVED)
         grace, root = context.grace_seconds, context.root / "service"
-        return ServiceDriver(context.helper, context.listener, root, grace, context.holding)
+        return ServiceDriver(context.helper, context.listener, root, grace, context.policy)
 
     def quick(self) -> Work:
         return self._served("broken")

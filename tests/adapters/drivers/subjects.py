@@ -17,7 +17,7 @@ from mycel.drivers.process.process_driver import ProcessDriver
 from mycel.drivers.python.interpreter_pool import PoolLimits
 from mycel.drivers.python.python_driver import PythonDriver
 from mycel.drivers.registry import DriverContext
-from mycel.testing.drivers.conformance import Stage, Subject
+from mycel.testing.drivers.conformance import Harness, Subject
 from mycel.testing.drivers.memory_driver import MemoryDriver
 
 from .model_subjects import Requests, Services
@@ -254,8 +254,8 @@ def write_module(folder: Path) -> None:
     (folder / "modules" / "deeds.py").write_text(MODULE)
 
 
-def deed(stage: Stage, name: str, *arguments: Any, **options: Any) -> Run:
+def deed(harness: Harness, name: str, *arguments: Any, **options: Any) -> Run:
     """A call of a function in the module above."""
-    env = (("PYTHONPATH", str(stage.folder / "modules")), *options.pop("env", ()))
+    env = (("PYTHONPATH", str(harness.folder / "modules")), *options.pop("env", ()))
     function = f"deeds:{name}"
-    return stage.run(function=function, arguments=list(arguments), env=env, **options)
+    return harness.run(function=function, arguments=list(arguments), env=env, **options)

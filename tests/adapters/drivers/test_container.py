@@ -16,12 +16,12 @@ import pytest
 
 from mycel.core.model.work import Bounds, Work
 from mycel.drivers.container.container_driver import ContainerSettings
-from mycel.drivers.container.container_engine import LABEL, Ask, Engine, run_command
+from mycel.drivers.container.container_engine import LABEL, ContainerSpec, Engine, run_command
 from mycel.drivers.container.engine_detection import NoEngine, find_engine
 from mycel.drivers.interface import Driver
 from mycel.drivers.registry import DriverContext, DriverFault, create_driver, offered_drivers
-from mycel.testing.drivers.conformance import PROMISES, Promise, Stage, Subject, keep, named
-from mycel.testing.drivers.conformance_stage import is_gone
+from mycel.testing.drivers.conformance import PROMISES, Harness, Promise, Subject, keep, named
+from mycel.testing.drivers.conformance_harness import is_gone
 
 from . import podman
 from .podman import IMAGE
@@ -80,11 +80,11 @@ def test_promises(promise: Promise, engine: Engine, tmp_path: Path) -> None:
 def test_a_container_gets_its_command_environment_and_folder(
     engine: Engine, tmp_path: Path
 ) -> None:
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         env = (("COLOUR", "grün"), ("PATH", "/bin"), ("LD_PRELOAD", "/no/such.so"))
         script = "env; cat /proc/self/status; echo here > file; ls; echo told >&2; exit 3"
-        run = stage.run(("sh", "-c", script), image=IMAGE, env=env, number=2)
-        end = await stage.result_of(run)
+        run = harness.run(("sh", "-c", script), image=IMAGE, env=env, number=2)
+        end = await harness.result_of(run)
         assert (end.state, end.exit_code, end.stderr) == ("failed", 3, b"told\n")
         lines = end.stdout.decode().splitlines()
         for line in (
@@ -98,38 +98,38 @@ def test_a_container_gets_its_command_environment_and_folder(
         capabilities = next(line for line in lines if line.startswith("CapEff"))
         assert int(capabilities.split()[1], 16) == 0
         assert "file" in lines
-        filled = stage.run(("echo", "{word}"), image=IMAGE, arguments={"word": "hello"})
-        assert (await stage.result_of(filled)).stdout == b"hello\n"
+        filled = harness.run(("echo", "{word}"), image=IMAGE, arguments={"word": "hello"})
+        assert (await harness.result_of(filled)).stdout == b"hello\n"
 
     keep(scenario, Containers(engine), tmp_path)
 
 
 @real
 def test_what_the_engine_can_complain_of(engine: Engine, tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
-        end = await stage.result_of(stage.run(("no-such-program",), image=IMAGE))
+    async def scenario(harness: Harness) -> None:
+        end = await harness.result_of(harness.run(("no-such-program",), image=IMAGE))
         assert (end.state, end.exit_code, end.driver_fault) == ("failed", 127, False)
         assert end.error == f"command not found in the image {IMAGE!r}: 'no-such-program'"
-        end = await stage.result_of(stage.run(("/etc/passwd",), image=IMAGE))
+        end = await harness.result_of(harness.run(("/etc/passwd",), image=IMAGE))
         assert (end.state, end.exit_code, end.driver_fault) == ("failed", 126, False), end
         assert "'/etc/passwd' cannot be executed" in end.error
-        end = await stage.result_of(stage.run(("true",), image="localhost/no-such-image:1"))
+        end = await harness.result_of(harness.run(("true",), image="localhost/no-such-image:1"))
         assert end.state == "failed"
         assert (
             "the image 'localhost/no-such-image:1' is not here and cannot be fetched" in end.error
         )
         for name in ("--privileged", "docker-archive:/srv/image.tar"):
-            end = await stage.result_of(stage.run(("true",), image=name))
+            end = await harness.result_of(harness.run(("true",), image=name))
             assert (end.state, end.driver_fault) == ("failed", False)
             assert f"{name!r} is no name of an image" in end.error
-        broken = stage.run(("true",), image=IMAGE, env=(("A", "two\nlines"),))
-        assert "line break" in (await stage.result_of(broken)).error
+        broken = harness.run(("true",), image=IMAGE, env=(("A", "two\nlines"),))
+        assert "line break" in (await harness.result_of(broken)).error
         for name in ("*\nA", "HOME\nA", "#A", " A"):
-            odd = stage.run(("env",), image=IMAGE, env=((name, "value"),))
-            end = await stage.result_of(odd)
+            odd = harness.run(("env",), image=IMAGE, env=((name, "value"),))
+            end = await harness.result_of(odd)
             assert (end.state, end.driver_fault, end.stdout) == ("failed", False, b"")
             assert "is no variable" in end.error
-        assert (await stage.result_of(stage.quick())).state == "succeeded"
+        assert (await harness.result_of(harness.quick())).state == "succeeded"
 
     keep(scenario, Containers(engine), tmp_path)
 
@@ -138,8 +138,8 @@ def test_what_the_engine_can_complain_of(engine: Engine, tmp_path: Path) -> None
 def test_an_engine_that_fails_is_not_the_tasks_fault(engine: Engine, tmp_path: Path) -> None:
     subject = Containers(engine, run_options=("--runtime=/no/such/runtime",))
 
-    async def scenario(stage: Stage) -> None:
-        end = await stage.result_of(stage.quick())
+    async def scenario(harness: Harness) -> None:
+        end = await harness.result_of(harness.quick())
         assert (end.state, end.driver_fault) == ("failed", True)
         assert end.error.startswith("podman could not run the container: ")
 
@@ -148,14 +148,14 @@ def test_an_engine_that_fails_is_not_the_tasks_fault(engine: Engine, tmp_path: P
 
 @real
 def test_limits_hold_and_are_named_when_they_kill(engine: Engine, tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         bounds = Bounds(memory_max=32 << 20, cores_max=0.5)
         places = "/sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max"
         more = "/sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max"
-        show = stage.run(("sh", "-c", f"cat {places} {more} 2>&-"), image=IMAGE, bounds=bounds)
-        assert (await stage.result_of(show)).stdout.split() == [b"%d" % (32 << 20), b"100"]
+        show = harness.run(("sh", "-c", f"cat {places} {more} 2>&-"), image=IMAGE, bounds=bounds)
+        assert (await harness.result_of(show)).stdout.split() == [b"%d" % (32 << 20), b"100"]
         hog = ("sh", "-c", "x=0123456789abcdef; while true; do x=$x$x; done")
-        end = await stage.result_of(stage.run(hog, image=IMAGE, bounds=bounds))
+        end = await harness.result_of(harness.run(hog, image=IMAGE, bounds=bounds))
         assert (end.state, end.exit_code, end.driver_fault) == ("failed", 137, False)
         assert "more than its 33554432 bytes of memory" in end.error
 
@@ -164,9 +164,9 @@ def test_limits_hold_and_are_named_when_they_kill(engine: Engine, tmp_path: Path
 
 @real
 def test_there_is_no_network_unless_it_is_asked_for(engine: Engine, tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
-        look = stage.run(("ls", "/sys/class/net"), image=IMAGE)
-        end = await stage.result_of(look)
+    async def scenario(harness: Harness) -> None:
+        look = harness.run(("ls", "/sys/class/net"), image=IMAGE)
+        end = await harness.result_of(look)
         assert (end.state, end.error, end.stdout) == ("succeeded", "", b"lo\n")
 
     keep(scenario, Containers(engine), tmp_path)
@@ -181,9 +181,9 @@ def test_only_what_the_owner_allows_is_mounted(engine: Engine, tmp_path: Path) -
     (shared / "way-out").symlink_to(secret)
     subject = Containers(engine, allow_mounts=(str(shared),))
 
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         async def mounting(mount: str, *command: str) -> Any:
-            return await stage.result_of(stage.run(command, image=IMAGE, mounts=(mount,)))
+            return await harness.result_of(harness.run(command, image=IMAGE, mounts=(mount,)))
 
         end = await mounting(f"{shared}/deep:/data:ro", "cat", "/data/file")
         assert (end.state, end.stdout) == ("succeeded", b"content"), end.error
@@ -205,16 +205,16 @@ def test_only_what_the_owner_allows_is_mounted(engine: Engine, tmp_path: Path) -
 def test_everything_in_a_container_ends_with_it(engine: Engine, tmp_path: Path) -> None:
     subject = Containers(engine, allow_mounts=(str(tmp_path),))
 
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         script = "setsid sleep 4321 & trap '' TERM; touch /seen/it; sleep 1234"
         mounts = (f"{tmp_path}:/seen",)
-        run = stage.run(("sh", "-c", script), image=IMAGE, mounts=mounts)
-        stage.submit(run)
-        await stage.until(lambda: (tmp_path / "it").exists())
+        run = harness.run(("sh", "-c", script), image=IMAGE, mounts=mounts)
+        harness.submit(run)
+        await harness.until(lambda: (tmp_path / "it").exists())
         inside = processes_with(f"MYCEL_TASK_ID={run.task_id}")
         assert len(inside) >= 2
-        stage.driver.kill([run.attempt])
-        assert (await stage.end_of(run)).state == "cancelled"
+        harness.driver.kill([run.attempt])
+        assert (await harness.end_of(run)).state == "cancelled"
         assert all(is_gone(process_id) for process_id in inside)
 
     keep(scenario, subject, tmp_path)
@@ -258,15 +258,15 @@ def test_what_a_killed_worker_left_is_ended_at_the_next_start(
     left = podman.call(engine, "ps", "--quiet").split()
     assert len(left) == 1
 
-    async def scenario(stage: Stage) -> None:
-        assert (await stage.result_of(stage.quick())).state == "succeeded"
+    async def scenario(harness: Harness) -> None:
+        assert (await harness.result_of(harness.quick())).state == "succeeded"
         assert podman.call(engine, "ps", "--all", "--quiet") == ""
 
     keep(scenario, Containers(engine), tmp_path)
 
 
 def test_gpus_and_limits_in_the_words_of_each_engine() -> None:
-    ask = Ask(
+    ask = ContainerSpec(
         name="n",
         worker="w",
         image="i",

@@ -11,7 +11,7 @@ from mycel.core.model.work import Run, Work
 from mycel.drivers.coroutine_lanes import CoroutineDriver
 from mycel.drivers.interface import Driver, Finished
 from mycel.drivers.registry import DriverContext
-from mycel.testing.drivers.conformance import Stage, Subject, keep
+from mycel.testing.drivers.conformance import Harness, Subject, keep
 
 
 class _Faulty(CoroutineDriver):
@@ -39,10 +39,10 @@ class _Subject(Subject):
 def test_a_fault_of_a_driver_ends_the_attempt_and_not_its_lane(tmp_path: Path) -> None:
     heard: list[dict[str, Any]] = []
 
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, told: heard.append(told))
-        broken, next_one = stage.run(("fault",)), stage.quick()
-        ends = await stage.results_of(broken, next_one)
+        broken, next_one = harness.run(("fault",)), harness.quick()
+        ends = await harness.results_of(broken, next_one)
         assert [end.state for end in ends] == ["failed", "succeeded"]
         assert ends[0].driver_fault
         assert "a fault of the driver: KeyError" in ends[0].error

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mycel.core.identifiers import AttemptId
-from mycel.drivers.report_server import CONNECTIONS_MAX, Desk
+from mycel.drivers.report_server import CONNECTIONS_MAX, ReportServer
 
 ATTEMPT = AttemptId(7)
 
@@ -34,17 +34,19 @@ class Heard:
         self.restoring.put_nowait(restored)
 
 
-def at_a_desk(scenario: Callable[[Desk, str, Heard], Awaitable[None]]) -> None:
+def at_a_desk(scenario: Callable[[ReportServer, str, Heard], Awaitable[None]]) -> None:
     async def all_of_it() -> None:
         faults: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, told: faults.append(told))
         heard = Heard()
-        desk = Desk(heard)
+        report_server = ReportServer(heard)
         try:
             async with asyncio.timeout(30):
-                await scenario(desk, desk.open("lane-1", lambda: [ATTEMPT]), heard)
+                await scenario(
+                    report_server, report_server.open("lane-1", lambda: [ATTEMPT]), heard
+                )
         finally:
-            await desk.close()
+            await report_server.close()
         assert faults == []
 
     asyncio.run(all_of_it())
@@ -83,7 +85,7 @@ def request(first: str, body: bytes, length: int | str | None = None) -> bytes:
 def test_what_is_no_report_is_answered_and_no_fault_of_the_worker(
     sent: bytes, status: bytes
 ) -> None:
-    async def scenario(desk: Desk, path: str, heard: Heard) -> None:
+    async def scenario(report_server: ReportServer, path: str, heard: Heard) -> None:
         answer = await ask(path, sent)
         assert answer.split(b" ")[1] == status, answer
         assert (await ask(path, request("POST /progress", b'{"progress": 1}')))[9:12] == b"204"
@@ -93,10 +95,10 @@ def test_what_is_no_report_is_answered_and_no_fault_of_the_worker(
 
 
 def test_a_task_that_fills_its_own_lane_keeps_nobody_else_from_reporting() -> None:
-    async def scenario(desk: Desk, path: str, heard: Heard) -> None:
+    async def scenario(report_server: ReportServer, path: str, heard: Heard) -> None:
         silent = [await asyncio.open_unix_connection(path) for _ in range(CONNECTIONS_MAX)]
         assert b" 429 " in await ask(path, b"")
-        other = desk.open("lane-2", lambda: [AttemptId(8)])
+        other = report_server.open("lane-2", lambda: [AttemptId(8)])
         assert b" 204 " in await ask(other, request("POST /progress", b"{}"))
         for _, writer in silent:
             writer.close()
@@ -105,7 +107,7 @@ def test_a_task_that_fills_its_own_lane_keeps_nobody_else_from_reporting() -> No
 
 
 def test_of_many_checkpoints_at_once_the_worker_holds_one_each_way() -> None:
-    async def scenario(desk: Desk, path: str, heard: Heard) -> None:
+    async def scenario(report_server: ReportServer, path: str, heard: Heard) -> None:
         size = 1 << 20
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(request("PUT /checkpoint", b"a", size))

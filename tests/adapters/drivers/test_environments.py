@@ -16,16 +16,16 @@ from mycel.core.model.work import Environment, Run, Work
 from mycel.drivers.environments.build import EnvironmentSettings
 from mycel.drivers.environments.environment_cache import (
     NO_UV,
-    Environments,
+    EnvironmentCache,
     find_uv,
 )
 from mycel.drivers.environments.requirements_text import checked_text
-from mycel.drivers.helper_commands import Errands
+from mycel.drivers.helper_commands import HelperCommands
 from mycel.drivers.interface import Driver
 from mycel.drivers.preparation import PreparingDriver
 from mycel.drivers.registry import DriverContext
-from mycel.testing.drivers.conformance import PROMISES, Promise, Stage, Subject, keep, named
-from mycel.testing.drivers.conformance_stage import OTHER_LANE, is_gone
+from mycel.testing.drivers.conformance import PROMISES, Harness, Promise, Subject, keep, named
+from mycel.testing.drivers.conformance_harness import OTHER_LANE, is_gone
 
 from .subjects import Functions, Processes
 from .wheels import make_wheel, requirements
@@ -46,7 +46,7 @@ class Within(Subject):
         self.uv: str | None = self._counting_uv()
 
     def _counting_uv(self) -> str:
-        """Waits while there is a file `hold`."""
+        """Waits while there is a file `confinement`."""
         script = self.folder / "uv"
         script.write_text(
             f"#!/bin/sh\necho $$ $1 >> {self.folder}/calls\n"
@@ -62,8 +62,8 @@ class Within(Subject):
         return file.read_text().splitlines() if file.exists() else []
 
     def create(self, context: DriverContext) -> Driver:
-        environments = Environments(
-            context.root / "environments", Errands(context), self.settings, lambda: self.uv
+        environments = EnvironmentCache(
+            context.root / "environments", HelperCommands(context), self.settings, lambda: self.uv
         )
         return PreparingDriver(
             lambda listener: self._inner.create(
@@ -89,16 +89,16 @@ class Within(Subject):
         return self._with(self._inner.crashing())
 
 
-def calling(stage: Stage, function: str, text: str, **options: Any) -> Run:
-    return stage.run(function=function, environment=Environment("", text), **options)
+def calling(harness: Harness, function: str, text: str, **options: Any) -> Run:
+    return harness.run(function=function, environment=Environment("", text), **options)
 
 
-def running(stage: Stage, command: tuple[str, ...], text: str, **options: Any) -> Run:
-    return stage.run(command, environment=Environment("", text), **options)
+def running(harness: Harness, command: tuple[str, ...], text: str, **options: Any) -> Run:
+    return harness.run(command, environment=Environment("", text), **options)
 
 
-def built(stage: Stage) -> set[str]:
-    folders = (stage.folder / "root" / "environments").iterdir()
+def built(harness: Harness) -> set[str]:
+    folders = (harness.folder / "root" / "environments").iterdir()
     return {folder.name for folder in folders if folder.is_dir()}
 
 
@@ -114,22 +114,22 @@ def test_functions_and_processes_find_the_packages_of_their_environment(tmp_path
     make_wheel(wheels, "tiny", "2.0", "def version(): return VERSION\n")
     old, new = (requirements(f"tiny=={one}") for one in ("1.0", "2.0"))
 
-    async def functions(stage: Stage) -> None:
+    async def functions(harness: Harness) -> None:
         for text, version in ((old, b'"1.0"'), (new, b'"2.0"'), (old, b'"1.0"')):
-            end = await stage.result_of(calling(stage, "tiny:version", text))
+            end = await harness.result_of(calling(harness, "tiny:version", text))
             assert (end.state, end.value) == ("succeeded", version), end.error
-        end = await stage.result_of(stage.run(function="tiny:version"))
+        end = await harness.result_of(harness.run(function="tiny:version"))
         assert end.state == "failed"
         assert "cannot import 'tiny'" in end.error
 
-    async def processes(stage: Stage) -> None:
-        end = await stage.result_of(running(stage, ("tiny",), old))
+    async def processes(harness: Harness) -> None:
+        end = await harness.result_of(running(harness, ("tiny",), old))
         assert (end.state, end.stdout) == ("succeeded", b"1.0\n"), end.error
         script = "import sys, tiny; print(tiny.VERSION, sys.prefix)"
-        end = await stage.result_of(running(stage, ("python", "-c", script), new))
+        end = await harness.result_of(running(harness, ("python", "-c", script), new))
         version, prefix = end.stdout.decode().split()
         assert version == "2.0"
-        assert Path(prefix).parent == stage.folder / "root" / "environments"
+        assert Path(prefix).parent == harness.folder / "root" / "environments"
 
     subject = Within("python", tmp_path)
     keep(functions, subject, tmp_path)
@@ -141,12 +141,12 @@ def test_functions_and_processes_find_the_packages_of_their_environment(tmp_path
 def test_an_environment_is_built_once_for_many_tasks(tmp_path: Path) -> None:
     subject = Within("process", tmp_path, "# nothing\n")
 
-    async def scenario(stage: Stage) -> None:
-        runs = [stage.quick() for _ in range(20)]
+    async def scenario(harness: Harness) -> None:
+        runs = [harness.quick() for _ in range(20)]
         for number, run in enumerate(runs):
-            stage.submit(run, lane=OTHER_LANE if number % 2 else 1)  # type: ignore[arg-type]
-        await stage.all_ended()
-        assert len(built(stage)) == 1
+            harness.submit(run, lane=OTHER_LANE if number % 2 else 1)  # type: ignore[arg-type]
+        await harness.all_ended()
+        assert len(built(harness)) == 1
         assert len(subject.calls()) == 2  # to make it, and to fill it
 
     keep(scenario, subject, tmp_path)
@@ -156,20 +156,20 @@ def test_a_build_holds_up_nobody_else_and_no_time_out(tmp_path: Path) -> None:
     subject = Within("process", tmp_path, "# nothing\n")
     (tmp_path / "hold").touch()
 
-    async def scenario(stage: Stage) -> None:
-        first = running(stage, ("true",), subject.text, timeout=5.0)
-        unwanted, killed = stage.quick(), stage.quick()
-        stage.submit(first, unwanted, killed)
-        await stage.until(subject.calls)
-        other = stage.run(("true",))
-        stage.submit(other, lane=OTHER_LANE)
-        assert (await stage.end_of(other)).state == "succeeded"
-        stage.driver.withdraw([unwanted.attempt])
-        stage.driver.kill([killed.attempt])
-        await stage.until(lambda: len(stage.recorder.taken_back) == 2)
-        assert first.attempt not in stage.recorder.starts
+    async def scenario(harness: Harness) -> None:
+        first = running(harness, ("true",), subject.text, timeout=5.0)
+        unwanted, killed = harness.quick(), harness.quick()
+        harness.submit(first, unwanted, killed)
+        await harness.until(subject.calls)
+        other = harness.run(("true",))
+        harness.submit(other, lane=OTHER_LANE)
+        assert (await harness.end_of(other)).state == "succeeded"
+        harness.driver.withdraw([unwanted.attempt])
+        harness.driver.kill([killed.attempt])
+        await harness.until(lambda: len(harness.recorder.taken_back) == 2)
+        assert first.attempt not in harness.recorder.starts
         (tmp_path / "hold").unlink()
-        end = await stage.end_of(first)
+        end = await harness.end_of(first)
         assert (end.state, end.error) == ("succeeded", "")
         assert end.ended_at - end.started_at < 5.0
 
@@ -183,10 +183,10 @@ def test_close_ends_a_build_and_the_next_start_removes_what_is_half_built(tmp_pa
     half_built.mkdir(parents=True)
     (half_built / "pyvenv.cfg").touch()
 
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         assert not half_built.exists()
-        stage.submit(stage.quick())
-        await stage.until(subject.calls)
+        harness.submit(harness.quick())
+        await harness.until(subject.calls)
 
     keep(scenario, subject, tmp_path)
     assert is_gone(int(subject.calls()[0].split()[0]))
@@ -198,17 +198,17 @@ def test_a_build_that_fails_is_the_tasks_fault_and_not_tried_at_once_again(tmp_p
     wheels.mkdir()
     subject = Within("python", tmp_path, requirements("no-such-package==3"))
 
-    async def scenario(stage: Stage) -> None:
-        end = await stage.result_of(stage.quick())
+    async def scenario(harness: Harness) -> None:
+        end = await harness.result_of(harness.quick())
         assert (end.state, end.driver_fault) == ("failed", False)
         first, *rest = end.error.splitlines()
         assert first.startswith("the environment cannot be built: ")
         assert any("no-such-package" in line for line in rest), end.error
         count = len(subject.calls())
-        assert (await stage.result_of(stage.quick())).error == end.error
+        assert (await harness.result_of(harness.quick())).error == end.error
         assert len(subject.calls()) == count
-        assert built(stage) == set()
-        assert (await stage.result_of(stage.run(function="time:time"))).state == "succeeded"
+        assert built(harness) == set()
+        assert (await harness.result_of(harness.run(function="time:time"))).state == "succeeded"
 
     keep(scenario, subject, tmp_path)
 
@@ -253,8 +253,8 @@ def test_a_build_that_fails_is_the_tasks_fault_and_not_tried_at_once_again(tmp_p
 def test_a_text_that_no_worker_should_build(text: str, complaint: str, tmp_path: Path) -> None:
     subject = Within("python", tmp_path, text)
 
-    async def scenario(stage: Stage) -> None:
-        end = await stage.result_of(stage.quick())
+    async def scenario(harness: Harness) -> None:
+        end = await harness.result_of(harness.quick())
         assert (end.state, end.driver_fault) == ("failed", False)
         assert complaint in end.error
         assert subject.calls() == []
@@ -304,7 +304,7 @@ def test_the_owners_passwords_are_not_sent_to_whom_a_text_names(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
 
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         heads: list[bytes] = []
 
         async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -315,7 +315,7 @@ def test_the_owners_passwords_are_not_sent_to_whom_a_text_names(
         async with await asyncio.start_server(refuse, "127.0.0.1") as server:
             port = server.sockets[0].getsockname()[1]
             text = f"tiny @ http://127.0.0.1:{port}/tiny-1.0-py3-none-any.whl"
-            end = await stage.result_of(calling(stage, "tiny:main", text))
+            end = await harness.result_of(calling(harness, "tiny:main", text))
         assert end.state == "failed"
         assert heads
         assert not any(b"authorization" in head.lower() for head in heads)
@@ -332,8 +332,8 @@ def test_only_wheels_are_installed_unless_the_owner_allows_more(tmp_path: Path) 
     shutil.make_archive(str(source), "gztar", source.parent, source.name)
     subject = Within("process", tmp_path, requirements("odd"))
 
-    async def scenario(stage: Stage) -> None:
-        end = await stage.result_of(stage.quick())
+    async def scenario(harness: Harness) -> None:
+        end = await harness.result_of(harness.quick())
         assert end.state == "failed"
         assert not (tmp_path / "ran").exists()
 
@@ -344,8 +344,8 @@ def test_a_worker_without_uv_says_what_to_install(tmp_path: Path) -> None:
     subject = Within("python", tmp_path)
     subject.uv = None
 
-    async def scenario(stage: Stage) -> None:
-        end = await stage.result_of(stage.quick())
+    async def scenario(harness: Harness) -> None:
+        end = await harness.result_of(harness.quick())
         assert (end.state, end.driver_fault, end.error) == ("failed", True, NO_UV)
 
     keep(scenario, subject, tmp_path)
@@ -354,21 +354,21 @@ def test_a_worker_without_uv_says_what_to_install(tmp_path: Path) -> None:
 def test_the_least_recently_used_ones_make_room_but_none_in_use(tmp_path: Path) -> None:
     subject = Within("process", tmp_path, size_max=200_000)  # two empty ones, not three
 
-    async def scenario(stage: Stage) -> None:
-        staying = running(stage, ("sleep", "1000"), "# staying\n")
-        stage.submit(staying)
-        await stage.start_of(staying)
-        (kept,) = built(stage)
+    async def scenario(harness: Harness) -> None:
+        staying = running(harness, ("sleep", "1000"), "# staying\n")
+        harness.submit(staying)
+        await harness.start_of(staying)
+        (kept,) = built(harness)
         last: set[str] = set()
         for name in ("one", "two"):
-            run = running(stage, ("true",), f"# {name}\n")
-            stage.submit(run, lane=OTHER_LANE)
-            assert (await stage.end_of(run)).state == "succeeded"
-            assert len(built(stage)) == 2
-            assert kept in built(stage)
-            assert built(stage) != last
-            last = built(stage)
-        stage.driver.kill([staying.attempt])
+            run = running(harness, ("true",), f"# {name}\n")
+            harness.submit(run, lane=OTHER_LANE)
+            assert (await harness.end_of(run)).state == "succeeded"
+            assert len(built(harness)) == 2
+            assert kept in built(harness)
+            assert built(harness) != last
+            last = built(harness)
+        harness.driver.kill([staying.attempt])
 
     keep(scenario, subject, tmp_path)
 
@@ -387,9 +387,9 @@ def test_a_package_from_pypi_with_its_hash(tmp_path: Path) -> None:
     text = f"six==1.17.0 --hash=sha256:{digest}\n"
     subject = Within("python", tmp_path)
 
-    async def scenario(stage: Stage) -> None:
-        run = calling(stage, "six:ensure_str", text, arguments=["hello"])
-        end = await stage.result_of(run)
+    async def scenario(harness: Harness) -> None:
+        run = calling(harness, "six:ensure_str", text, arguments=["hello"])
+        end = await harness.result_of(run)
         assert (end.state, json.loads(end.value)) == ("succeeded", "hello"), end.error
 
     keep(scenario, subject, tmp_path)

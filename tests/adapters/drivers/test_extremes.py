@@ -7,7 +7,7 @@ import pytest
 from mycel.core.model.outcome_limits import OUTPUTS_BYTES_MAX, is_credible, made_credible
 from mycel.core.model.work import Finished
 from mycel.core.ranges import ERROR_CHARACTERS_MAX
-from mycel.testing.drivers.conformance import Stage
+from mycel.testing.drivers.conformance import Harness
 
 from .conftest import Play
 from .subjects import deed
@@ -42,12 +42,12 @@ def sendable(end: Finished) -> Finished:
 
 @pytest.mark.parametrize("which", EXTREMES)
 def test_a_function_fails_alone_however_it_fails(play: Play, which: str) -> None:
-    async def scenario(stage: Stage) -> None:
-        before = await stage.result_of(deed(stage, "process_id"))
-        end = await stage.result_of(deed(stage, "extreme", which))
+    async def scenario(harness: Harness) -> None:
+        before = await harness.result_of(deed(harness, "process_id"))
+        end = await harness.result_of(deed(harness, "extreme", which))
         assert (end.state, end.crashed, end.driver_fault) == ("failed", False, False)
         assert sendable(end).error
-        after = await stage.result_of(deed(stage, "process_id"))
+        after = await harness.result_of(deed(harness, "process_id"))
         assert after.value == before.value, "its interpreter goes on"
 
     play("python", scenario)
@@ -55,32 +55,32 @@ def test_a_function_fails_alone_however_it_fails(play: Play, which: str) -> None
 
 @pytest.mark.parametrize("size", [(1 << 63) - 1, (1 << 64) - 1, 1 << 51])
 def test_a_task_that_claims_impossible_memory_fails_alone(play: Play, size: int) -> None:
-    async def scenario(stage: Stage) -> None:
-        end = await stage.result_of(deed(stage, "claim_memory", str(size)))
+    async def scenario(harness: Harness) -> None:
+        end = await harness.result_of(deed(harness, "claim_memory", str(size)))
         assert (end.state, end.driver_fault, end.peak_memory) == ("failed", False, 0)
         assert f"{size} bytes" in end.error
-        assert (await stage.result_of(deed(stage, "value", 7))).value == b"7"
+        assert (await harness.result_of(deed(harness, "value", 7))).value == b"7"
 
     play("python", scenario)
 
 
 @pytest.mark.parametrize("offset", [1 << 63, (1 << 64) - 1])
 def test_output_at_an_impossible_place_is_not_told(play: Play, offset: int) -> None:
-    async def scenario(stage: Stage) -> None:
-        end = await stage.result_of(deed(stage, "write_at", str(offset)))
+    async def scenario(harness: Harness) -> None:
+        end = await harness.result_of(deed(harness, "write_at", str(offset)))
         assert end.state == "succeeded"
-        assert not stage.recorder.texts
+        assert not harness.recorder.texts
 
     play("python", scenario)
 
 
 def test_a_command_with_an_endless_name_fails_alone(play: Play) -> None:
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         for name in ("x" * 10_000_000, "/nowhere/" + "ä" * 100_000, "a\0b"):
-            end = await stage.result_of(stage.run(command=(name,)))
+            end = await harness.result_of(harness.run(command=(name,)))
             assert end.state == "failed"
             assert sendable(end).error
-        assert (await stage.result_of(stage.run(command=("true",)))).state == "succeeded"
+        assert (await harness.result_of(harness.run(command=("true",)))).state == "succeeded"
 
     play("process", scenario)
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from mycel.blobs.errors import BadTree, NoRoom
-from mycel.blobs.task_transfers import Gathered
+from mycel.blobs.task_transfers import GatheredOutputs
 from mycel.blobs.trees import Tree
 from mycel.blobs.work_folder import NotShared
 from mycel.core.identifiers import AttemptId
@@ -19,13 +19,13 @@ from mycel.drivers.file_staging import Filing
 from mycel.drivers.interface import Driver
 from mycel.drivers.process.process_driver import ProcessDriver
 from mycel.drivers.registry import DriverContext
-from mycel.testing.drivers.conformance import PROMISES, Promise, Stage, keep, named
-from mycel.testing.drivers.conformance_stage import LANE, staged
+from mycel.testing.drivers.conformance import PROMISES, Harness, Promise, keep, named
+from mycel.testing.drivers.conformance_harness import LANE, open_harness
 
 from .subjects import Processes
 
 
-class Folders:
+class AttemptFolders:
     """Files without a network: makes folders, and does not let go of what it is told to hold."""
 
     def __init__(self, root: Path) -> None:
@@ -48,16 +48,16 @@ class Folders:
         folder.mkdir(parents=True)
         return msgspec.structs.replace(run, folder=str(folder))
 
-    async def gather(self, run: Run) -> Gathered:
+    async def gather(self, run: Run) -> GatheredOutputs:
         assert (Path(run.folder) / "out").exists()
         self.gathering.append(run.attempt)
         try:
             await self.hold_gathering.wait()
         finally:
             self.gathering.remove(run.attempt)
-        return Gathered(Tree([]), 0.5)
+        return GatheredOutputs(Tree([]), 0.5)
 
-    async def bring_home(self, run: Run, gathered: Gathered) -> None:
+    async def bring_home(self, run: Run, gathered: GatheredOutputs) -> None:
         await self.hold_after.wait()
         if self.fails is not None:
             raise self.fails
@@ -74,10 +74,10 @@ class Folders:
 class Filed(Processes):
     """The process driver, with tasks that all have outputs."""
 
-    files: Folders
+    files: AttemptFolders
 
     def create(self, context: DriverContext) -> Driver:
-        self.files = Folders(context.root / "files")
+        self.files = AttemptFolders(context.root / "files")
         filing = Filing(context.listener, self.files)
         return filing.around(ProcessDriver(msgspec.structs.replace(context, listener=filing)))
 
@@ -97,57 +97,57 @@ def test_promises(promise: Promise, tmp_path: Path) -> None:
 def play(tmp_path: Path, scenario: object) -> None:
     async def perform() -> None:
         subject = Filed()
-        async with staged(subject, tmp_path) as stage:
-            await scenario(stage, subject.files)  # type: ignore[operator]
-            await stage.driver.close()
+        async with open_harness(subject, tmp_path) as harness:
+            await scenario(harness, subject.files)  # type: ignore[operator]
+            await harness.driver.close()
         assert not list(subject.files.root.glob("run-*")), "folders are left behind"
 
     asyncio.run(perform())
 
 
 def test_a_task_has_not_ended_before_its_outputs_are_safe(tmp_path: Path) -> None:
-    async def scenario(stage: Stage, files: Folders) -> None:
+    async def scenario(harness: Harness, files: AttemptFolders) -> None:
         files.hold_after.clear()
-        first, second = stage.quick(), stage.quick()
-        stage.submit(first)
-        await stage.until(lambda: (files.root / f"run-{first.attempt}" / "out").exists())
-        plain = stage.run_of(Work("process", command=("true",)))
-        stage.submit(plain)
-        await stage.end_of(plain)
-        assert first.attempt not in stage.recorder.ends
+        first, second = harness.quick(), harness.quick()
+        harness.submit(first)
+        await harness.until(lambda: (files.root / f"run-{first.attempt}" / "out").exists())
+        plain = harness.run_of(Work("process", command=("true",)))
+        harness.submit(plain)
+        await harness.end_of(plain)
+        assert first.attempt not in harness.recorder.ends
         files.hold_after.set()
-        assert (await stage.end_of(first)).state == "succeeded"
-        stage.submit(second)
-        await stage.end_of(second)
+        assert (await harness.end_of(first)).state == "succeeded"
+        harness.submit(second)
+        await harness.end_of(second)
         assert files.collected == [first.attempt, second.attempt]
 
     play(tmp_path, scenario)
 
 
 def test_a_task_that_waits_for_its_files_does_not_hold_up_its_lane(tmp_path: Path) -> None:
-    async def scenario(stage: Stage, files: Folders) -> None:
+    async def scenario(harness: Harness, files: AttemptFolders) -> None:
         files.hold_before.clear()
-        waiting = stage.quick()
-        stage.submit(waiting)
-        plain = stage.run_of(Work("process", command=("true",)))
-        stage.submit(plain)
-        await stage.end_of(plain)
-        stage.driver.withdraw([waiting.attempt])
-        await stage.until(lambda: waiting.attempt in stage.recorder.taken_back)
+        waiting = harness.quick()
+        harness.submit(waiting)
+        plain = harness.run_of(Work("process", command=("true",)))
+        harness.submit(plain)
+        await harness.end_of(plain)
+        harness.driver.withdraw([waiting.attempt])
+        await harness.until(lambda: waiting.attempt in harness.recorder.taken_back)
 
     play(tmp_path, scenario)
 
 
 def test_a_task_is_killed_while_its_outputs_are_collected(tmp_path: Path) -> None:
-    async def scenario(stage: Stage, files: Folders) -> None:
+    async def scenario(harness: Harness, files: AttemptFolders) -> None:
         files.hold_after.clear()
-        run = stage.quick()
-        stage.submit(run, lane=LANE)
-        await stage.until(lambda: (files.root / f"run-{run.attempt}" / "out").exists())
-        while run.attempt not in stage.recorder.ends:
-            stage.driver.kill([run.attempt])
+        run = harness.quick()
+        harness.submit(run, lane=LANE)
+        await harness.until(lambda: (files.root / f"run-{run.attempt}" / "out").exists())
+        while run.attempt not in harness.recorder.ends:
+            harness.driver.kill([run.attempt])
             await asyncio.sleep(0.01)
-        assert stage.recorder.ends[run.attempt].state == "cancelled"
+        assert harness.recorder.ends[run.attempt].state == "cancelled"
 
     play(tmp_path, scenario)
 
@@ -164,11 +164,11 @@ def test_a_task_is_killed_while_its_outputs_are_collected(tmp_path: Path) -> Non
 def test_whose_fault_it_is_that_files_cannot_be_had(
     tmp_path: Path, error: Exception, is_workers: bool
 ) -> None:
-    async def scenario(stage: Stage, files: Folders) -> None:
+    async def scenario(harness: Harness, files: AttemptFolders) -> None:
         files.fails = error
-        run = stage.quick()
-        stage.submit(run)
-        ended = await stage.end_of(run)
+        run = harness.quick()
+        harness.submit(run)
+        ended = await harness.end_of(run)
         assert (ended.state, ended.driver_fault) == ("failed", is_workers)
         assert str(error) in ended.error
 
@@ -176,53 +176,53 @@ def test_whose_fault_it_is_that_files_cannot_be_had(
 
 
 def test_nothing_starts_in_a_lane_while_outputs_are_read(tmp_path: Path) -> None:
-    async def scenario(stage: Stage, files: Folders) -> None:
+    async def scenario(harness: Harness, files: AttemptFolders) -> None:
         files.hold_gathering.clear()
-        first = stage.quick()
-        marks = [stage.folder / name for name in ("plain", "filed")]
-        plain = stage.run_of(Work("process", command=("touch", str(marks[0]))))
+        first = harness.quick()
+        marks = [harness.folder / name for name in ("plain", "filed")]
+        plain = harness.run_of(Work("process", command=("touch", str(marks[0]))))
         script = f'touch {marks[1]} "$MYCEL_WORKDIR/out"'
-        filed = stage.run_of(
+        filed = harness.run_of(
             Work("process", command=("sh", "-c", script), outputs=Outputs(("out",)))
         )
-        stage.submit(first)
-        await stage.until(lambda: files.gathering)
-        stage.submit(plain, filed)
+        harness.submit(first)
+        await harness.until(lambda: files.gathering)
+        harness.submit(plain, filed)
         # What waits behind one that takes long is given back, and does not start.
-        await stage.until(lambda: plain.attempt in stage.recorder.given_back)
-        await stage.until(lambda: filed.attempt in stage.recorder.given_back)
-        stage.submit(plain)
-        await stage.until(lambda: stage.recorder.given_back.count(plain.attempt) == 2)
+        await harness.until(lambda: plain.attempt in harness.recorder.given_back)
+        await harness.until(lambda: filed.attempt in harness.recorder.given_back)
+        harness.submit(plain)
+        await harness.until(lambda: harness.recorder.given_back.count(plain.attempt) == 2)
         assert not any(mark.exists() for mark in marks)
-        assert first.attempt not in stage.recorder.ends
+        assert first.attempt not in harness.recorder.ends
         files.hold_gathering.set()
-        end = await stage.end_of(first)
+        end = await harness.end_of(first)
         assert end.state == "succeeded"
         assert end.cpu_seconds >= 0.5, "what reading takes is the attempt's"
-        stage.submit(plain, filed)
-        assert (await stage.end_of(plain)).state == "succeeded"
-        assert (await stage.end_of(filed)).state == "succeeded"
+        harness.submit(plain, filed)
+        assert (await harness.end_of(plain)).state == "succeeded"
+        assert (await harness.end_of(filed)).state == "succeeded"
 
     play(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("how", ["time-out", "kill", "close"])
 def test_reading_outputs_ends_with_the_attempt(how: str, tmp_path: Path) -> None:
-    async def scenario(stage: Stage, files: Folders) -> None:
+    async def scenario(harness: Harness, files: AttemptFolders) -> None:
         files.hold_gathering.clear()
-        work = stage.subject.quick()
+        work = harness.subject.quick()
         if how == "time-out":
             work = msgspec.structs.replace(work, timeout_seconds=1.0)
-        run = stage.run_of(work)
-        stage.submit(run)
-        await stage.until(lambda: (files.root / f"run-{run.attempt}" / "out").exists())
+        run = harness.run_of(work)
+        harness.submit(run)
+        await harness.until(lambda: (files.root / f"run-{run.attempt}" / "out").exists())
         if how == "kill":
-            await stage.until(lambda: files.gathering)
-            stage.driver.kill([run.attempt])
+            await harness.until(lambda: files.gathering)
+            harness.driver.kill([run.attempt])
         elif how == "close":
-            await stage.until(lambda: files.gathering)
-            await stage.driver.close()
-        end = await stage.end_of(run)
+            await harness.until(lambda: files.gathering)
+            await harness.driver.close()
+        end = await harness.end_of(run)
         assert end.state == ("timed_out" if how == "time-out" else "cancelled")
         assert not files.gathering
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mycel.testing.drivers.conformance import Stage
-from mycel.testing.drivers.conformance_stage import Recorder, is_gone
+from mycel.testing.drivers.conformance import Harness
+from mycel.testing.drivers.conformance_harness import Recorder, is_gone
 
 from .conftest import Play
 from .subjects import Processes, deed
@@ -23,20 +23,20 @@ real_driver = pytest.mark.parametrize("kind", ["process", "python"])
 @real_driver
 @pytest.mark.parametrize("how", ["time-out", "kill"])
 def test_the_whole_process_group_goes(kind: str, how: str, play: Play, tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         note = tmp_path / "note"
         timeout = 2.0 if how == "time-out" else None
         # The leader dies of SIGTERM; its child does not listen to it.
         script = f"(trap '' TERM; sleep 1000) & echo $$ $! > {note}.new; mv {note}.new {note}; wait"
         if kind == "python":
-            run = deed(stage, "with_grandchild", str(note), timeout=timeout)
+            run = deed(harness, "with_grandchild", str(note), timeout=timeout)
         else:
-            run = stage.run(("sh", "-c", script), timeout=timeout)
-        stage.submit(run)
-        await stage.until(lambda: note.exists() and note.read_text().strip())
+            run = harness.run(("sh", "-c", script), timeout=timeout)
+        harness.submit(run)
+        await harness.until(lambda: note.exists() and note.read_text().strip())
         if how == "kill":
-            stage.driver.kill([run.attempt])
-        end = await stage.end_of(run)
+            harness.driver.kill([run.attempt])
+        end = await harness.end_of(run)
         assert end.state == ("timed_out" if how == "time-out" else "cancelled")
         assert all(is_gone(int(word)) for word in note.read_text().split())
 
@@ -45,30 +45,30 @@ def test_the_whole_process_group_goes(kind: str, how: str, play: Play, tmp_path:
 
 @real_driver
 def test_both_streams_are_told_in_stretches(kind: str, play: Play) -> None:
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         script = "echo before; sleep 0.3; echo after; echo more >&2; exec sleep 1000"
-        await stage.result_of(stage.quick())
-        run = deed(stage, "talk_on") if kind == "python" else stage.run(("sh", "-c", script))
-        stage.submit(run)
-        texts = stage.recorder.texts
-        await stage.until(lambda: b"more\n" in [one.data for one in texts if one.stream == 2])
-        await stage.until(lambda: sum(one.stream == 1 for one in texts) == 2)
+        await harness.result_of(harness.quick())
+        run = deed(harness, "talk_on") if kind == "python" else harness.run(("sh", "-c", script))
+        harness.submit(run)
+        texts = harness.recorder.texts
+        await harness.until(lambda: b"more\n" in [one.data for one in texts if one.stream == 2])
+        await harness.until(lambda: sum(one.stream == 1 for one in texts) == 2)
         told = [(one.offset, one.data) for one in texts if one.stream == 1]
         assert told == [(0, b"before\n"), (7, b"after\n")]
-        stage.driver.kill([run.attempt])
-        await stage.end_of(run)
+        harness.driver.kill([run.attempt])
+        await harness.end_of(run)
 
     play(kind, scenario)
 
 
 @real_driver
 def test_who_ignores_sigterm_is_killed_after_the_grace(kind: str, play: Play) -> None:
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         if kind == "python":
-            run = deed(stage, "hog", timeout=0.1)
+            run = deed(harness, "hog", timeout=0.1)
         else:
-            run = stage.run(("sh", "-c", "trap '' TERM; sleep 1000; sleep 1000"), timeout=0.1)
-        end = await stage.result_of(run)
+            run = harness.run(("sh", "-c", "trap '' TERM; sleep 1000; sleep 1000"), timeout=0.1)
+        end = await harness.result_of(run)
         assert end.state == "timed_out"
 
     play(kind, scenario)
@@ -88,13 +88,13 @@ def test_sigkill_of_the_worker_leaves_no_process(tmp_path: Path) -> None:
     )
 
     async def watch() -> None:
-        stage = Stage(Processes(), None, Recorder(), tmp_path, object())  # type: ignore[arg-type]
-        await stage.until(lambda: all(n.exists() and n.read_text().strip() for n in notes))
+        harness = Harness(Processes(), None, Recorder(), tmp_path, object())  # type: ignore[arg-type]
+        await harness.until(lambda: all(n.exists() and n.read_text().strip() for n in notes))
         process_ids = [int(note.read_text()) for note in notes]
         assert not any(is_gone(process_id) for process_id in process_ids)
         worker.send_signal(signal.SIGKILL)
         worker.wait()
-        await stage.until(lambda: all(is_gone(process_id) for process_id in process_ids))
+        await harness.until(lambda: all(is_gone(process_id) for process_id in process_ids))
 
     try:
         asyncio.run(watch())
@@ -105,23 +105,23 @@ def test_sigkill_of_the_worker_leaves_no_process(tmp_path: Path) -> None:
 
 @real_driver
 def test_a_lost_helper_is_the_drivers_fault(kind: str, play: Play, tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         note = tmp_path / "note"
         script = f"sleep 1000 & echo $$ $! > {note}; wait"
         if kind == "python":
-            head = deed(stage, "with_grandchild", str(note))
+            head = deed(harness, "with_grandchild", str(note))
         else:
-            head = stage.run(("sh", "-c", script))
-        stage.submit(head)
-        await stage.until(lambda: note.exists() and note.read_text().strip())
-        assert stage.helper is not None
-        os.kill(stage.helper.process_id, signal.SIGKILL)
-        end = await stage.end_of(head)
+            head = harness.run(("sh", "-c", script))
+        harness.submit(head)
+        await harness.until(lambda: note.exists() and note.read_text().strip())
+        assert harness.helper is not None
+        os.kill(harness.helper.process_id, signal.SIGKILL)
+        end = await harness.end_of(head)
         assert (end.state, end.driver_fault) == ("failed", True)
-        assert (await stage.result_of(stage.quick())).driver_fault
+        assert (await harness.result_of(harness.quick())).driver_fault
         process_ids = [int(word) for word in note.read_text().split()]
-        await stage.until(lambda: all(is_gone(process_id) for process_id in process_ids))
-        for left in (stage.folder / "root" / kind).iterdir():
+        await harness.until(lambda: all(is_gone(process_id) for process_id in process_ids))
+        for left in (harness.folder / "root" / kind).iterdir():
             left.rmdir()
 
     play(kind, scenario)
@@ -134,7 +134,7 @@ def test_what_an_earlier_worker_left_is_cleared_away(kind: str, play: Play, tmp_
     (folder / "deep").mkdir(parents=True)
     abandoned = subprocess.Popen(["sleep", "1000"], env={"MYCEL_WORKDIR": str(folder)})
 
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         assert not folder.exists()
         assert abandoned.wait() == -signal.SIGKILL
 

@@ -19,7 +19,7 @@ from mycel.drivers.registry import (
     create_driver,
     offered_drivers,
 )
-from mycel.testing.drivers.conformance import PROMISES, Promise, Stage, Subject, keep, named
+from mycel.testing.drivers.conformance import PROMISES, Harness, Promise, Subject, keep, named
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "drivers.md"
 
@@ -67,10 +67,10 @@ def test_an_installed_driver_is_made_by_its_name(installed: Path, tmp_path: Path
                 create_driver("whisper", context)
             return create_driver("shout", context)
 
-    async def scenario(stage: Stage) -> None:
-        end = await stage.result_of(stage.run(("hello", "world")))
+    async def scenario(harness: Harness) -> None:
+        end = await harness.result_of(harness.run(("hello", "world")))
         assert (end.state, end.stdout) == ("succeeded", b"HELLO WORLD\n")
-        end = await stage.result_of(stage.run())
+        end = await harness.result_of(harness.run())
         assert (end.state, end.driver_fault) == ("failed", False)
         assert end.error == "there is nothing to shout: give a command"
 

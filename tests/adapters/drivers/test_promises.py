@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mycel.testing.drivers.conformance import PROMISES, Promise, Stage, keep, named
-from mycel.testing.drivers.conformance_stage import LANE, OTHER_LANE, staged
+from mycel.testing.drivers.conformance import PROMISES, Harness, Promise, keep, named
+from mycel.testing.drivers.conformance_harness import LANE, OTHER_LANE, open_harness
 
 from .conftest import Play
 from .subjects import SUBJECTS, InMemory
@@ -22,14 +22,14 @@ def test_promises(promise: Promise, kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in SUBJECTS if kind != "service"])
 def test_a_thousand_quick_ones_through_two_lanes(kind: str, play: Play) -> None:
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         for _ in range(9):
-            stage.submit(*(stage.quick() for _ in range(50)), lane=LANE)
-            stage.submit(*(stage.quick() for _ in range(50)), lane=OTHER_LANE)
-        ends = await stage.results_of(*(stage.quick() for _ in range(100)))
-        await stage.all_ended()
+            harness.submit(*(harness.quick() for _ in range(50)), lane=LANE)
+            harness.submit(*(harness.quick() for _ in range(50)), lane=OTHER_LANE)
+        ends = await harness.results_of(*(harness.quick() for _ in range(100)))
+        await harness.all_ended()
         assert {end.state for end in ends} == {"succeeded"}
-        assert {end.state for end in stage.recorder.ends.values()} == {"succeeded"}
+        assert {end.state for end in harness.recorder.ends.values()} == {"succeeded"}
 
     play(kind, scenario)
 
@@ -37,12 +37,12 @@ def test_a_thousand_quick_ones_through_two_lanes(kind: str, play: Play) -> None:
 def test_a_dead_worker_is_silent(tmp_path: Path) -> None:
     async def run() -> None:
         subject = InMemory()
-        async with staged(subject, tmp_path, virtual=True) as stage:
-            stage.submit(stage.quick(), stage.slow())
-            stage.driver.die()  # type: ignore[attr-defined]
+        async with open_harness(subject, tmp_path, virtual=True) as harness:
+            harness.submit(harness.quick(), harness.slow())
+            harness.driver.die()  # type: ignore[attr-defined]
             while subject.step():
                 pass
-            assert not stage.recorder.order
-            stage.submitted.clear()
+            assert not harness.recorder.order
+            harness.submitted.clear()
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Folders of sockets: whoever starts removes those of the dead, and those alone."""
+"""Socket folders: a starting worker removes those of dead workers, and no others."""
 
 from __future__ import annotations
 

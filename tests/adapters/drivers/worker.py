@@ -13,7 +13,7 @@ if __name__ == "__main__":
 
 from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.model.work import Work
-from mycel.drivers.helper.helper_client import Helper
+from mycel.drivers.helper.helper_client import HelperClient
 from mycel.drivers.interface import Finished, Run, Text
 from mycel.drivers.registry import DriverContext, create_drivers
 
@@ -28,7 +28,7 @@ class Silent:
 
 
 async def work(folder: Path) -> None:
-    context = DriverContext(helper=Helper(end), listener=Silent(), root=folder / "root")
+    context = DriverContext(helper=HelperClient(end), listener=Silent(), root=folder / "root")
     script = f"echo $$ > {folder}/task; sleep 1000 & echo $! > {folder}/grandchild; wait"
     process = Work(driver="process", command=("sh", "-c", script))
     call = Work(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mycel.testing.drivers.conformance_stage import Stage, staged
+from mycel.testing.drivers.conformance_harness import Harness, open_harness
 from tests.adapters.drivers.subjects import write_module
 
 from .subjects import HELD
@@ -20,10 +20,10 @@ def play(tmp_path: Path) -> Play:
     """Runs a scenario on a stage whose driver holds its tasks."""
     write_module(tmp_path)
 
-    def play_it(kind: str, scenario: Callable[[Stage], Awaitable[None]], **options: Any) -> None:
+    def play_it(kind: str, scenario: Callable[[Harness], Awaitable[None]], **options: Any) -> None:
         async def run() -> None:
-            async with staged(HELD[kind](tmp_path, **options), tmp_path) as stage:
-                await scenario(stage)
+            async with open_harness(HELD[kind](tmp_path, **options), tmp_path) as harness:
+                await scenario(harness)
 
         asyncio.run(run())
 

@@ -18,9 +18,9 @@ from mycel.core.model.work import Run, Work
 from mycel.drivers.interface import Driver
 from mycel.drivers.registry import DriverContext
 from mycel.drivers.sandbox import landlock
-from mycel.drivers.sandbox.detection import NoSandbox, Standing, stand
+from mycel.drivers.sandbox.detection import NoSandbox, SandboxStatus, detect_sandbox
 from mycel.drivers.sandbox.run_confinement import Limits
-from mycel.drivers.task_devices import Cores, Holding
+from mycel.drivers.task_devices import ConfinementPolicy, Cores
 from mycel.testing.drivers.conformance import Subject
 from tests.adapters.drivers.subjects import Functions, Processes
 
@@ -39,7 +39,7 @@ def skip_if_missing(kind: str) -> None:
         pytest.skip("bubblewrap is not installed: make test-tools")
 
 
-def standing_in(folder: Path, mode: Mode, **settings: Any) -> Standing:
+def standing_in(folder: Path, mode: Mode, **settings: Any) -> SandboxStatus:
     """As a worker finds it with this home; `folder / "home"` is the node's own. By itself it
     finds no bubblewrap."""
     home = folder / "home"
@@ -49,7 +49,9 @@ def standing_in(folder: Path, mode: Mode, **settings: Any) -> Standing:
         if mode == "auto":
             patch.setenv("PATH", str(folder))
         try:
-            return stand(worker, folder / "root", hidden=home, memory=0, own=(os.getpid(),))
+            return detect_sandbox(
+                worker, folder / "root", hidden=home, memory=0, own=(os.getpid(),)
+            )
         except NoSandbox as error:
             pytest.skip(f"no sandbox here: {error}")
 
@@ -65,21 +67,21 @@ class Held(Subject):
         self._seconds: float | None = options.pop("wall_time", None)
         self._cores: float = options.pop("cores", 0.0)
         self._settings = options
-        self.standing: Standing | None = None
+        self.status: SandboxStatus | None = None
 
     def create(self, context: DriverContext) -> Driver:
-        self.standing = standing = standing_in(self._folder, self.mode, **self._settings)
-        context.helper.post(standing.confine)
-        holding = Holding(
+        self.status = status = standing_in(self._folder, self.mode, **self._settings)
+        context.helper.post(status.plan)
+        policy = ConfinementPolicy(
             cores=Cores(self._cores),
             gpus=self._gpus,
             limits=self._task_limits,
             seconds_max=self._seconds,
-            owner=standing.confine.user,
-            keeps_files=standing.confine.keeps_files,
-            own_network=standing.confine.parts_network,
+            owner=status.plan.user,
+            keeps_files=status.plan.keeps_files,
+            own_network=status.plan.parts_network,
         )
-        return self._made(msgspec.structs.replace(context, holding=holding))
+        return self._made(msgspec.structs.replace(context, policy=policy))
 
     def _made(self, context: DriverContext) -> Driver:
         raise NotImplementedError
@@ -95,7 +97,7 @@ class ConfinedFunctions(Held, Functions):
         return super().talking(folder / "modules")  # where it can be read
 
     def _made(self, context: DriverContext) -> Driver:
-        self._options["holding"] = context.holding
+        self._options["policy"] = context.policy
         return Functions.create(self, context)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mycel.drivers.sandbox.etc_folder import make_etc_folder
-from mycel.testing.drivers.conformance import Stage
+from mycel.testing.drivers.conformance import Harness
 
 from .conftest import Play
 from .subjects import needs_bubblewrap
@@ -46,8 +46,8 @@ def test_only_what_everybody_may_read_is_copied(tmp_path: Path) -> None:
 def test_tasks_find_users_hosts_and_the_resolver(play: Play) -> None:
     script = "getent passwd root && getent hosts localhost && wc -c < /etc/resolv.conf"
 
-    async def scenario(stage: Stage) -> None:
-        end = await stage.result_of(stage.run(("sh", "-c", script)))
+    async def scenario(harness: Harness) -> None:
+        end = await harness.result_of(harness.run(("sh", "-c", script)))
         assert end.exit_code == 0, end.stderr
         assert b"root:" in end.stdout
         assert end.stdout.split()[-1] == b"0", "without the network there is nobody to be asked"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mycel.testing.drivers.conformance import Stage
+from mycel.testing.drivers.conformance import Harness
 
 from .conftest import Play
 from .subjects import has_bubblewrap
@@ -42,10 +42,10 @@ def test_a_full_disk_fails_tasks_and_not_the_worker(
     if way == "confined" and not has_bubblewrap:
         pytest.skip("bubblewrap is not installed: make test-tools")
 
-    async def scenario(stage: Stage) -> None:
-        end = await stage.result_of(stage.run(("sh", "-c", "head -c 9000000 /dev/zero > file")))
+    async def scenario(harness: Harness) -> None:
+        end = await harness.result_of(harness.run(("sh", "-c", "head -c 9000000 /dev/zero > file")))
         assert (end.state, end.driver_fault) == ("failed", False)
         assert b"No space left on device" in end.stderr
-        assert (await stage.result_of(stage.quick())).state == "succeeded"
+        assert (await harness.result_of(harness.quick())).state == "succeeded"
 
     play(f"{way} process", scenario)

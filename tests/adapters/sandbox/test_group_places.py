@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mycel.drivers.sandbox.cgroup_paths import NoGroups, make_places
+from mycel.drivers.sandbox.cgroup_paths import NoCgroups, make_places
 
 
 def _unified(tmp_path: Path, controllers: str, *members: int) -> tuple[Path, Path, Path]:
@@ -31,14 +31,14 @@ def test_version_2_is_limited_as_a_whole(tmp_path: Path) -> None:
 
 def test_version_2_without_the_controllers_says_so(tmp_path: Path) -> None:
     root, membership, _ = _unified(tmp_path, "cpu\n", 7)
-    with pytest.raises(NoGroups, match="memory, pids are not given"):
+    with pytest.raises(NoCgroups, match="memory, pids are not given"):
         make_places("mark", 10**9, (7,), root, membership)
 
 
 def test_a_worker_that_shares_its_group_is_told_what_to_do(tmp_path: Path) -> None:
     root, membership, home = _unified(tmp_path, "cpu memory pids\n", 7, 8)
     (home / "cgroup.subtree_control").mkdir()  # as the kernel does: it cannot be written
-    with pytest.raises(NoGroups, match="Delegate=yes"):
+    with pytest.raises(NoCgroups, match="Delegate=yes"):
         make_places("mark", 10**9, (7,), root, membership)
 
 

@@ -19,8 +19,8 @@ from mycel.drivers.sandbox.landlock import (
     rule_words,
     rules,
 )
-from mycel.drivers.sandbox.run_confinement import Hold
-from mycel.testing.drivers.conformance import Stage
+from mycel.drivers.sandbox.run_confinement import RunConfinement
+from mycel.testing.drivers.conformance import Harness
 
 from .conftest import Play
 from .subjects import needs_bubblewrap, needs_landlock, standing_in
@@ -54,7 +54,7 @@ def test_a_kernel_is_asked_for_what_it_knows_and_no_more(kernel: int) -> None:
     assert made is not None
     files, scopes = TABLE[kernel]
     assert made.words[:3] == ("landlock", str(files), str(scopes))
-    allowed = _rights(rule_words(made, Hold(), "/folder"))
+    allowed = _rights(rule_words(made, RunConfinement(), "/folder"))
     assert all(rights & ~files == 0 for rights in allowed.values())
     assert allowed["/folder"] == allowed["/tmp"] == files
     assert files & REFER, "or nothing could be moved between folders"
@@ -70,8 +70,8 @@ def test_a_kernel_without_gets_no_rules(kernel: int) -> None:
 def test_only_its_own_places_can_be_written(wrapped: bool, tmp_path: Path) -> None:
     made = rules(7, (str(tmp_path),), wrapped=wrapped)
     assert made is not None
-    hold = Hold(readable=("/in",), writable=("/out",), devices=("/dev/nvidia0",))
-    allowed = _rights(rule_words(made, hold, "/folder"))
+    confinement = RunConfinement(readable=("/in",), writable=("/out",), devices=("/dev/nvidia0",))
+    allowed = _rights(rule_words(made, confinement, "/folder"))
     writable = {path for path, rights in allowed.items() if rights & WRITE_FILE}
     own = {"/folder", "/out", "/dev/nvidia0", *landlock.DEVICES}
     if wrapped:
@@ -89,10 +89,10 @@ def test_a_worker_on_a_kernel_without_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(landlock, "version", lambda: 0)
-    standing = standing_in(tmp_path, "required")
-    assert standing.sandbox == "bubblewrap"
-    assert standing.walls == ("bubblewrap", "seccomp")
-    assert "kernel" in standing.remarks["landlock"]
+    status = standing_in(tmp_path, "required")
+    assert status.sandbox == "bubblewrap"
+    assert status.walls == ("bubblewrap", "seccomp")
+    assert "kernel" in status.remarks["landlock"]
     own = standing_in(tmp_path, "auto")
     assert own.walls == ("namespaces", "seccomp")
     assert own.remarks["bubblewrap"] == "not installed"
@@ -101,9 +101,9 @@ def test_a_worker_on_a_kernel_without_says_so(
 @needs_bubblewrap
 @needs_landlock
 def test_a_worker_on_a_kernel_with_it_has_both_walls(tmp_path: Path) -> None:
-    standing = standing_in(tmp_path, "required")
-    assert standing.walls == ("bubblewrap", "seccomp", f"landlock {landlock.version()}")
-    assert not standing.remarks.keys() & {"sandbox", "landlock"}
+    status = standing_in(tmp_path, "required")
+    assert status.walls == ("bubblewrap", "seccomp", f"landlock {landlock.version()}")
+    assert not status.remarks.keys() & {"sandbox", "landlock"}
 
 
 @needs_landlock
@@ -117,8 +117,8 @@ def test_its_own_places_are_all_it_needs(kind: str, play: Play) -> None:
     echo 1 > /dev/null; head -c1 /dev/urandom > random; ls /usr /etc/ssl > names; cat /proc/meminfo
     """
 
-    async def scenario(stage: Stage) -> None:
-        end = await stage.result_of(stage.run(("sh", "-c", script)))
+    async def scenario(harness: Harness) -> None:
+        end = await harness.result_of(harness.run(("sh", "-c", script)))
         assert end.exit_code == 0, end.stderr
 
     play(kind, scenario)
@@ -128,10 +128,10 @@ def test_a_launcher_that_does_not_run_leaves_the_limits_of_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_native, "launcher", lambda: b"no program at all")
-    standing = standing_in(tmp_path, "auto")
-    assert (standing.walls, standing.confine.groups) == ((), None)
-    assert "the launcher does not work here" in standing.remarks["limits"]
-    assert "memory" in standing.limits
+    status = standing_in(tmp_path, "auto")
+    assert (status.walls, status.plan.cgroups) == ((), None)
+    assert "the launcher does not work here" in status.remarks["limits"]
+    assert "memory" in status.limits
 
 
 def test_a_hidden_folder_is_left_out_of_what_is_readable(tmp_path: Path) -> None:

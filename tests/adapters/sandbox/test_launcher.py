@@ -15,10 +15,10 @@ import pytest
 
 from mycel import _native
 from mycel.drivers.sandbox import landlock
-from mycel.drivers.sandbox.launch import Descriptors, hold_words, memory_file
-from mycel.drivers.sandbox.run_confinement import Confine, Hold
-from mycel.drivers.sandbox.seccomp_filter import Alone, filter_program
-from mycel.testing.drivers.conformance_stage import is_gone
+from mycel.drivers.sandbox.launch import Descriptors, confinement_words, memory_file
+from mycel.drivers.sandbox.run_confinement import RunConfinement, SandboxPlan
+from mycel.drivers.sandbox.seccomp_filter import NoNamespaces, filter_program
+from mycel.testing.drivers.conformance_harness import is_gone
 
 from .subjects import needs_landlock, standing_in
 
@@ -26,16 +26,16 @@ DEATH_SECONDS = 20.0
 KINDS = ["walls", pytest.param("keeper", marks=needs_landlock)]
 
 
-def confine_of(kind: str, folder: Path) -> Confine:
-    standing = standing_in(folder, "auto")
+def confine_of(kind: str, folder: Path) -> SandboxPlan:
+    status = standing_in(folder, "auto")
     if kind == "walls":
-        if standing.sandbox != "namespaces":
-            pytest.skip(f"no namespaces here: {standing.remarks}")
-        return standing.confine
+        if status.sandbox != "namespaces":
+            pytest.skip(f"no namespaces here: {status.remarks}")
+        return status.plan
     kernel = landlock.version()
-    alone = Alone(network=False, scopes_signals=landlock.scopes_signals(kernel))
+    alone = NoNamespaces(network=False, scopes_signals=landlock.scopes_signals(kernel))
     rules = landlock.rules(kernel, (str(folder / "modules"),), wrapped=False)
-    return Confine(
+    return SandboxPlan(
         launcher=_native.launcher(), filter=filter_program(alone=alone) or b"", rules=rules
     )
 
@@ -46,20 +46,22 @@ def words(tmp_path: Path) -> Iterator[Callable[..., list[str]]]:
     made: list[int] = []
     (tmp_path / "modules").mkdir()
 
-    def words_of(kind: str, **hold: Any) -> list[str]:
-        confine = confine_of(kind, tmp_path)
+    def words_of(kind: str, **confinement: Any) -> list[str]:
+        plan = confine_of(kind, tmp_path)
         files = Descriptors(
-            memory_file("launch", confine.launcher), memory_file("filter", confine.filter)
+            memory_file("launch", plan.launcher), memory_file("filter", plan.filter)
         )
         made.extend(msgspec.structs.astuple(files))
         folder = tmp_path / "root" / "own"
         folder.mkdir(exist_ok=True)
-        if confine.user >= 0:
-            os.chown(folder, confine.user, -1)
+        if plan.user >= 0:
+            os.chown(folder, plan.user, -1)
         for descriptor in made:
             os.set_inheritable(descriptor, True)
         launcher = f"/proc/self/fd/{files.launcher}"
-        return hold_words(confine, Hold(**hold), str(folder), launcher, (), {}, files, os.getpid())
+        return confinement_words(
+            plan, RunConfinement(**confinement), str(folder), launcher, (), {}, files, os.getpid()
+        )
 
     yield words_of
     for descriptor in made:

@@ -11,8 +11,8 @@ import pytest
 from mycel.core.model.resources import Gpu
 from mycel.core.model.work import Bounds, Run
 from mycel.drivers.sandbox.run_confinement import Limits
-from mycel.drivers.task_devices import Cores, Holding, own_gpus
-from mycel.testing.drivers.conformance import Stage
+from mycel.drivers.task_devices import ConfinementPolicy, Cores, own_gpus
+from mycel.testing.drivers.conformance import Harness
 from tests.adapters.drivers.subjects import deed
 
 from .conftest import Play
@@ -28,58 +28,60 @@ def _needs_bubblewrap(request: pytest.FixtureRequest) -> None:
         pytest.skip("bubblewrap is not installed: make test-tools")
 
 
-def _hog(stage: Stage, megabytes: int, **work: Any) -> Run:
-    return stage.run(("python3", "-S", "-c", MANY_BYTES, str(megabytes)), **work)
+def _hog(harness: Harness, megabytes: int, **work: Any) -> Run:
+    return harness.run(("python3", "-S", "-c", MANY_BYTES, str(megabytes)), **work)
 
 
-def _has_groups(stage: Stage) -> bool:
-    return getattr(stage.subject, "standing").confine.groups is not None  # noqa: B009
+def _has_groups(harness: Harness) -> bool:
+    return getattr(harness.subject, "status").plan.cgroups is not None  # noqa: B009
 
 
 @held
 def test_a_process_dies_of_the_memory_that_it_named(way: str, play: Play) -> None:
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         named = Bounds(memory_max=64 << 20)
-        end = await stage.result_of(_hog(stage, 200, bounds=named))
+        end = await harness.result_of(_hog(harness, 200, bounds=named))
         assert (end.state, end.driver_fault, end.crashed) == ("failed", False, False)
-        if _has_groups(stage):
+        if _has_groups(harness):
             assert end.error.startswith("MemoryLimitExceeded: used more than 67.1 MB of memory")
-        assert (await stage.result_of(_hog(stage, 10, bounds=named))).state == "succeeded"
+        assert (await harness.result_of(_hog(harness, 10, bounds=named))).state == "succeeded"
 
     play(f"{way} process", scenario)
 
 
 @held
 def test_a_process_that_names_no_memory_has_what_it_takes(way: str, play: Play) -> None:
-    async def scenario(stage: Stage) -> None:
-        run = with_booking(_hog(stage, 200), memory=64 << 20)  # a profile's guess
-        assert (await stage.result_of(run)).state == "succeeded"
+    async def scenario(harness: Harness) -> None:
+        run = with_booking(_hog(harness, 200), memory=64 << 20)  # a profile's guess
+        assert (await harness.result_of(run)).state == "succeeded"
 
     play(f"{way} process", scenario)
 
 
 @held
 def test_a_function_dies_of_the_memory_that_it_named(way: str, play: Play) -> None:
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         named = Bounds(memory_max=100 << 20)
-        end = await stage.result_of(deed(stage, "big", 200 << 20, bounds=named))
+        end = await harness.result_of(deed(harness, "big", 200 << 20, bounds=named))
         assert (end.state, end.driver_fault, end.crashed) == ("failed", False, False)
-        if _has_groups(stage):
+        if _has_groups(harness):
             assert end.error.startswith("MemoryLimitExceeded: used more than 105 MB"), end.error
-        assert (await stage.result_of(deed(stage, "value", 1, bounds=named))).state == "succeeded"
+        assert (
+            await harness.result_of(deed(harness, "value", 1, bounds=named))
+        ).state == "succeeded"
 
     play(f"{way} python", scenario)
 
 
 @held
 def test_a_huge_file_is_an_error_of_its_own(way: str, play: Play) -> None:
-    async def scenario(stage: Stage) -> None:
-        end = await stage.result_of(stage.run(("sh", "-c", "head -c 9000000 /dev/zero > file")))
+    async def scenario(harness: Harness) -> None:
+        end = await harness.result_of(harness.run(("sh", "-c", "head -c 9000000 /dev/zero > file")))
         assert end.state == "failed"
-        run = stage.run(("head", "-c", "9000000", "/dev/zero"))
-        assert (await stage.result_of(run)).state == "succeeded", "output is no file"
-        exec_run = stage.run(("sh", "-c", "exec head -c 9000000 /dev/zero > file"))
-        end = await stage.result_of(exec_run)
+        run = harness.run(("head", "-c", "9000000", "/dev/zero"))
+        assert (await harness.result_of(run)).state == "succeeded", "output is no file"
+        exec_run = harness.run(("sh", "-c", "exec head -c 9000000 /dev/zero > file"))
+        end = await harness.result_of(exec_run)
         assert end.error == "FileSizeLimitExceeded: wrote a file of more than 5 MB, its limit"
 
     play(f"{way} process", scenario, limits=Limits(file_size=5_000_000))
@@ -87,10 +89,10 @@ def test_a_huge_file_is_an_error_of_its_own(way: str, play: Play) -> None:
 
 @held
 def test_a_full_folder_ends_the_task(way: str, play: Play) -> None:
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         script = "head -c 9000000 /dev/zero > a; exec sleep 1000"
-        run = with_booking(stage.run(("sh", "-c", script)), disk=5_000_000)
-        end = await stage.result_of(run)
+        run = with_booking(harness.run(("sh", "-c", script)), disk=5_000_000)
+        end = await harness.result_of(run)
         assert end.error.startswith("DiskLimitExceeded: put more than 5 MB into its working folder")
         assert not end.driver_fault
 
@@ -99,8 +101,8 @@ def test_a_full_folder_ends_the_task(way: str, play: Play) -> None:
 
 @held
 def test_wall_time_is_the_least_that_anybody_allows(way: str, play: Play) -> None:
-    async def scenario(stage: Stage) -> None:
-        ends = [await stage.result_of(stage.slow(timeout)) for timeout in (None, 1000.0, 0.2)]
+    async def scenario(harness: Harness) -> None:
+        ends = [await harness.result_of(harness.slow(timeout)) for timeout in (None, 1000.0, 0.2)]
         assert [end.state for end in ends] == ["timed_out"] * 3
         assert [end.error for end in ends] == ["timed out after 0.5 s"] * 2 + [
             "timed out after 0.2 s"
@@ -114,23 +116,23 @@ def test_wall_time_is_the_least_that_anybody_allows(way: str, play: Play) -> Non
 def test_whole_cores_are_a_tasks_own(way: str, play: Play) -> None:
     here = sorted(os.sched_getaffinity(0))
 
-    async def scenario(stage: Stage) -> None:
+    async def scenario(harness: Harness) -> None:
         show = ("python3", "-S", "-c", "import os; print(sorted(os.sched_getaffinity(0)))")
-        named = stage.run(show, bounds=Bounds(cores_max=1.0))
-        assert json.loads((await stage.result_of(named)).stdout) == here[:1]
-        assert json.loads((await stage.result_of(stage.run(show))).stdout) == here
+        named = harness.run(show, bounds=Bounds(cores_max=1.0))
+        assert json.loads((await harness.result_of(named)).stdout) == here[:1]
+        assert json.loads((await harness.result_of(harness.run(show))).stdout) == here
 
     play(f"{way} process", scenario, cores=float(len(here)))
 
 
 @held
 def test_a_part_of_a_core_is_a_quota(way: str, play: Play) -> None:
-    async def scenario(stage: Stage) -> None:
-        if not _has_groups(stage):
+    async def scenario(harness: Harness) -> None:
+        if not _has_groups(harness):
             pytest.skip("no control groups can be made here")
         burn = "import time; end = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
-        run = stage.run(("python3", "-S", "-c", burn), bounds=Bounds(cores_max=0.2))
-        end = await stage.result_of(run)
+        run = harness.run(("python3", "-S", "-c", burn), bounds=Bounds(cores_max=0.2))
+        end = await harness.result_of(run)
         assert end.cpu_seconds < 0.7 * (end.ended_at - end.started_at)
 
     play(f"{way} process", scenario)
@@ -171,13 +173,13 @@ class TestGpus:
     def test_a_task_is_told_of_the_gpus_that_its_lane_has(
         self, kind: str, way: str, play: Play
     ) -> None:
-        async def scenario(stage: Stage) -> None:
+        async def scenario(harness: Harness) -> None:
             for booked, seen in ((((2, 1000),), "1"), ((), "")):
                 if kind == "python":
-                    run = deed(stage, "surroundings", "CUDA_VISIBLE_DEVICES")
+                    run = deed(harness, "surroundings", "CUDA_VISIBLE_DEVICES")
                 else:
-                    run = stage.run(("printenv", "CUDA_VISIBLE_DEVICES"))
-                end = await stage.result_of(with_booking(run, gpu_millis=booked))
+                    run = harness.run(("printenv", "CUDA_VISIBLE_DEVICES"))
+                end = await harness.result_of(with_booking(run, gpu_millis=booked))
                 if kind == "python":
                     assert json.loads(end.value) == {"CUDA_VISIBLE_DEVICES": seen}
                 else:
@@ -202,7 +204,7 @@ def test_cores_go_back_when_a_lane_closes() -> None:
 
 
 def test_a_limit_of_the_configuration_counts_where_it_is_less(play: Play) -> None:
-    holding = Holding(limits=Limits(memory=100 << 20))
+    policy = ConfinementPolicy(limits=Limits(memory=100 << 20))
 
     def run(named: int) -> Run:
         from mycel.core.identifiers import AttemptId
@@ -211,5 +213,5 @@ def test_a_limit_of_the_configuration_counts_where_it_is_less(play: Play) -> Non
         work = Work("process", bounds=Bounds(memory_max=named))
         return Run(AttemptId(1), "", "", 1, "owner", work, b"")
 
-    memory = [holding.of(1, run(named)).limits.memory for named in (0, 50 << 20, 200 << 20, 1)]  # type: ignore[arg-type]
+    memory = [policy.of(1, run(named)).limits.memory for named in (0, 50 << 20, 200 << 20, 1)]  # type: ignore[arg-type]
     assert memory == [100 << 20, 50 << 20, 100 << 20, 32 << 20]

@@ -15,8 +15,8 @@ from mycel import _native
 from mycel.drivers.sandbox import landlock
 from mycel.drivers.sandbox.bubblewrap import OFFLINE, wrap_words
 from mycel.drivers.sandbox.etc_folder import make_etc_folder
-from mycel.drivers.sandbox.launch import Descriptors, hold_words, memory_file
-from mycel.drivers.sandbox.run_confinement import Confine, Hold
+from mycel.drivers.sandbox.launch import Descriptors, confinement_words, memory_file
+from mycel.drivers.sandbox.run_confinement import RunConfinement, SandboxPlan
 from mycel.drivers.sandbox.seccomp_filter import filter_program
 
 NOBODY = 65534
@@ -49,7 +49,7 @@ def test_a_user_without_rights_can_confine_too(own: bool, folder: Path) -> None:
     work.mkdir()
     for path in (folder / "etc", work):
         os.chown(path, NOBODY, NOBODY)
-    confine = Confine(
+    plan = SandboxPlan(
         wrap=wrap_words(
             program,
             is_root=False,
@@ -67,7 +67,12 @@ def test_a_user_without_rights_can_confine_too(own: bool, folder: Path) -> None:
     )
     launcher = f"/proc/self/fd/{files.launcher}"
     done = subprocess.run(
-        [*hold_words(confine, Hold(), str(work), launcher, (), {}, files), "/bin/sh", "-c", SCRIPT],
+        [
+            *confinement_words(plan, RunConfinement(), str(work), launcher, (), {}, files),
+            "/bin/sh",
+            "-c",
+            SCRIPT,
+        ],
         user=NOBODY,
         group=NOBODY,
         extra_groups=[],

@@ -24,14 +24,14 @@ from mycel.blobs.digests import Digest
 from mycel.blobs.errors import (
     BadDigest,
     BlobError,
+    BlobGone,
     BlobTooLarge,
     NoRoom,
     NoSuchBlob,
-    Vanished,
     WrongContent,
 )
-from mycel.blobs.scheduler_blobs import Keeping
-from mycel.blobs.transfer import Taking, in_thread
+from mycel.blobs.scheduler_blobs import SchedulerBlobs
+from mycel.blobs.transfer import BlobSink, in_thread
 
 SILENCE_SECONDS: Final = 60.0
 """An upload without a byte for so long is broken off."""
@@ -119,12 +119,12 @@ async def upload_blob(request: Request) -> None:
     await request.answer(BlobAnswer(digest, size), 201)
 
 
-def _asked(request: Request) -> tuple[Digest, Caller, Keeping]:
+def _asked(request: Request) -> tuple[Digest, Caller, SchedulerBlobs]:
     request.query()
     return _parsed(request.name), request.caller, keeping(request.backend)
 
 
-async def _bring_here(kept: Keeping, digest: Digest, caller: Caller) -> None:
+async def _bring_here(kept: SchedulerBlobs, digest: Digest, caller: Caller) -> None:
     if digest in kept.store and await kept.may_read(digest, caller.sees):
         return
     try:
@@ -134,7 +134,7 @@ async def _bring_here(kept: Keeping, digest: Digest, caller: Caller) -> None:
         raise Problem(507, str(error)) from error
     except NoSuchBlob as error:
         raise Problem(503, str(error), headers=[(b"retry-after", b"5")]) from error
-    except Vanished as error:
+    except BlobGone as error:
         detail = f"its worker has kept it for as long as it had promised: {error}"
         raise Problem(404, detail) from error
     except BlobError as error:
@@ -142,7 +142,7 @@ async def _bring_here(kept: Keeping, digest: Digest, caller: Caller) -> None:
     raise not_found(f"blob {digest} of yours")
 
 
-async def _take(kept: Keeping, taking: Taking, first: int, receive: Receive) -> None:
+async def _take(kept: SchedulerBlobs, taking: BlobSink, first: int, receive: Receive) -> None:
     with taking:
         if first > taking.offset:
             raise Problem(409, f"there are {taking.offset} bytes of it: go on from there")

@@ -17,7 +17,7 @@ from mycel.core.model.model_names import shown
 from mycel.core.model.resources import Pairs
 from mycel.core.model.work import SERVICE, Work
 from mycel.core.views import ServiceView
-from mycel.drivers.model.server_settings import ProgramSettings
+from mycel.drivers.model.server_settings import ServerSettings
 
 GGUF_SLOTS: Final = 4
 _ENTRY: Final = re.compile(r"[^:\s]+:[^:\s]+")
@@ -43,7 +43,7 @@ def service_of(body: TaskBody, serve: ServeBody, env: Pairs, path: str) -> Work:
     if serve.python is not None and not _ENTRY.fullmatch(serve.python):
         raise unprocessable('python is "module:factory"', f"{path}.python")
     asked = body.requirements
-    settings = ProgramSettings(
+    settings = ServerSettings(
         name=serve.name,
         kind=serve.kind,
         python=serve.python or "",
@@ -75,7 +75,7 @@ async def list_services(request: Request) -> None:
 
 
 def _answer(view: ServiceView, name: str) -> ServiceAnswer:
-    settings = msgspec.json.decode(view.parameters, type=ProgramSettings)
+    settings = msgspec.json.decode(view.parameters, type=ServerSettings)
     return ServiceAnswer(
         name, view.job_id, view.replicas, settings.kind, settings.python, settings.gguf
     )

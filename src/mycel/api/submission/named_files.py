@@ -11,7 +11,7 @@ from mycel.api.authentication import Caller
 from mycel.api.backend import Backend, Stopping
 from mycel.api.http.problems import unprocessable
 from mycel.blobs.errors import BadTree
-from mycel.blobs.scheduler_blobs import Keeping, Missing
+from mycel.blobs.scheduler_blobs import MissingBlobs, SchedulerBlobs
 from mycel.core.events import Submit
 from mycel.core.identifiers import JobId
 from mycel.core.model.jobs import Specification
@@ -94,11 +94,11 @@ async def admit_names(
         return
     try:
         await keeping(backend).admit(job, names, caller.sees)
-    except (Missing, BadTree) as error:
+    except (MissingBlobs, BadTree) as error:
         raise unprocessable(str(error), "$") from error
 
 
-def keeping(backend: Backend) -> Keeping:
+def keeping(backend: Backend) -> SchedulerBlobs:
     if backend.blobs is None:
         raise Stopping("the scheduler is not ready for files")
     return backend.blobs

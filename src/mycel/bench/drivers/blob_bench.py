@@ -75,7 +75,7 @@ async def _rounds(
 ) -> tuple[list[float], list[float]]:
     from mycel.bench.swarm.node_host import start_node
     from mycel.blobs.blob_messages import Found, Get, Kept
-    from mycel.blobs.blob_server import BlobNode
+    from mycel.blobs.blob_server import BlobServer
     from mycel.blobs.blob_store import BlobStore
     from mycel.blobs.blob_streams import expect
     from mycel.blobs.digests import Digest
@@ -85,7 +85,7 @@ async def _rounds(
 
     size = size_mb << 20
     store = BlobStore(folder / "here", 4 * size)
-    node = BlobNode(store, lambda *_, **__: None)
+    node = BlobServer(store, lambda *_, **__: None)
     listener = BlobListener(node.channels)
     swarm = await start_node(listener, owner, "worker", "/ip4/127.0.0.1/tcp/0")
     listener.start(swarm)

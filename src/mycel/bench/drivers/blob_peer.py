@@ -12,7 +12,7 @@ import msgspec
 
 from mycel.bench.swarm.node_host import start_node
 from mycel.blobs.blob_messages import BlobMessage, Found
-from mycel.blobs.blob_server import BlobNode
+from mycel.blobs.blob_server import BlobServer
 from mycel.blobs.blob_store import BlobStore
 from mycel.blobs.blob_streams import Channel
 from mycel.blobs.digests import Digest
@@ -22,7 +22,7 @@ from mycel.testing.blobs.blob_listener import BlobListener
 CHUNK_BYTES = 1 << 20
 
 
-class Giver(BlobNode):
+class Giver(BlobServer):
     digest: Digest
 
     async def answer(self, channel: Channel, first: BlobMessage) -> None:

@@ -23,7 +23,7 @@ import msgspec
 from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.model.work import Run, Work
 from mycel.drivers.container.container_engine import Engine
-from mycel.drivers.helper.spawn_helper import HelperEnd, start_helper
+from mycel.drivers.helper.spawn_helper import HelperHandle, start_helper
 from mycel.drivers.interface import Driver, Finished, Text
 
 LANES: Final = 2
@@ -138,36 +138,36 @@ class _Feeder:
     def withdrawn(self, attempts: list[AttemptId]) -> None: ...
 
 
-async def _run(order: Order, end: HelperEnd) -> Outcome:
+async def _run(order: Order, end: HelperHandle) -> Outcome:
     from mycel.config.settings import Worker
     from mycel.core.model.resources import Capabilities
     from mycel.devices import host
     from mycel.drivers.container.container_driver import ContainerSettings
-    from mycel.drivers.helper.helper_client import Helper
+    from mycel.drivers.helper.helper_client import HelperClient
     from mycel.drivers.registry import DriverContext, create_drivers
-    from mycel.drivers.sandbox.detection import NoSandbox, stand
-    from mycel.roles.worker.confinement import holding_of
+    from mycel.drivers.sandbox.detection import NoSandbox, detect_sandbox
+    from mycel.roles.worker.confinement import confinement_policy
 
-    helper = Helper(end)
+    helper = HelperClient(end)
     root = Path(order.folder) / "tasks"
     settings = Worker(sandbox="required" if order.sandbox else "off")
     offered = Capabilities(cpu_cores=LANES, memory=host.memory_bytes())
     try:
         # As a worker does it, with its control groups: what users get is measured.
-        standing = stand(
+        status = detect_sandbox(
             settings, root, Path(order.folder), offered.memory, (os.getpid(), end.process_id)
         )
     except NoSandbox as reason:
         await helper.close()
         return Outcome(error=str(reason))
-    helper.post(standing.confine)
+    helper.post(status.plan)
     work = WORKS.get(order.driver) or Work("container", command=("true",), image=order.image)
     feeder = _Feeder(work)
     context = DriverContext(
         helper=helper,
         listener=feeder,
         root=root,
-        holding=holding_of(settings, offered, standing),
+        policy=confinement_policy(settings, offered, status),
         containers=None if order.engine is None else ContainerSettings(engine=order.engine),
     )
     (feeder.driver,) = create_drivers([order.driver], context)

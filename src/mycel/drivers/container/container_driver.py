@@ -25,15 +25,15 @@ from blake3 import blake3
 from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.model.resources import Gpu
 from mycel.core.model.work import Run
-from mycel.drivers.helper_commands import Errands
+from mycel.drivers.helper_commands import HelperCommands
 from mycel.drivers.interface import Driver, DriverListener, Finished
 from mycel.drivers.preparation import PreparingDriver
 from mycel.drivers.process.command_arguments import BadArguments, fill_command, fill_environment
 from mycel.drivers.process.command_driver import CommandDriver, Prepared
 from mycel.drivers.report_server import SOCKET_VARIABLE
 
-from .container_engine import FOLDER, SOCKET, Ask, Engine, run_command
-from .image_fetch import Images
+from .container_engine import FOLDER, SOCKET, ContainerSpec, Engine, run_command
+from .image_fetch import ImageCache
 
 if TYPE_CHECKING:
     from mycel.drivers.registry import DriverContext
@@ -67,7 +67,7 @@ def container_driver(context: DriverContext) -> Driver:
     worker = blake3(os.fsencode(root.resolve())).hexdigest()[:16]
     engine = context.containers.engine
     # Every container under way has a folder there: where none is, nothing was left running.
-    images = Images(engine, Errands(context), worker, any_left=any(root.iterdir()))
+    images = ImageCache(engine, HelperCommands(context), worker, any_left=any(root.iterdir()))
 
     def make(listener: DriverListener) -> Driver:
         inner = msgspec.structs.replace(context, listener=listener)
@@ -79,14 +79,14 @@ def container_driver(context: DriverContext) -> Driver:
 class ContainerDriver(CommandDriver):
     name = "container"
 
-    def __init__(self, context: DriverContext, root: Path, worker: str, images: Images) -> None:
+    def __init__(self, context: DriverContext, root: Path, worker: str, images: ImageCache) -> None:
         super().__init__(context)
         assert context.containers is not None
         self._settings = context.containers
         self._folder = root
         self._worker = worker
         self._images = images
-        self._errands = Errands(context)
+        self._commands = HelperCommands(context)
         self._runs: dict[AttemptId, Run] = {}
         self._socket = ""
         """By which the runs that are being submitted report."""
@@ -129,7 +129,7 @@ class ContainerDriver(CommandDriver):
             variables[SOCKET_VARIABLE] = SOCKET
             reporting = (f"{self._socket}:{SOCKET}",)
         bounds, settings = work.bounds, self._settings
-        ask = Ask(
+        ask = ContainerSpec(
             name=self._name(run.attempt),
             worker=self._worker,
             image=work.image,
@@ -214,7 +214,7 @@ class ContainerDriver(CommandDriver):
     async def _clear(self, finished: Finished, *, container_is_gone: bool) -> None:
         if not container_is_gone:
             command = self._settings.engine.remove(self._name(finished.attempt))
-            await self._errands.run(command, timeout_seconds=REMOVE_SECONDS_MAX)
+            await self._commands.run(command, timeout_seconds=REMOVE_SECONDS_MAX)
         await self._remove_folder(finished.attempt)
         self.tell([finished])
 
@@ -225,11 +225,11 @@ class ContainerDriver(CommandDriver):
         if own.exists() and self._settings.engine.name == "podman":
             # Files of the container's other users are not ours to remove, without root.
             command = self._settings.engine.command("unshare", "rm", "-rf", "--", str(own))
-            await self._errands.run(command, timeout_seconds=REMOVE_SECONDS_MAX)
+            await self._commands.run(command, timeout_seconds=REMOVE_SECONDS_MAX)
 
     async def close(self) -> None:
         await super().close()
-        await self._errands.close()
+        await self._commands.close()
 
 
 def _explained(finished: Finished, run: Run, engine: str) -> Finished:

@@ -48,7 +48,7 @@ class Engine(msgspec.Struct, frozen=True):
         return self.command("ps", "--all", "--quiet", "--filter", f"label={LABEL}={worker}")
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One container, as a task wants it."""
 
     name: str
@@ -69,7 +69,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """The worker's owner's."""
 
 
-def run_command(engine: Engine, ask: Ask) -> tuple[str, ...]:
+def run_command(engine: Engine, ask: ContainerSpec) -> tuple[str, ...]:
     """No capabilities, no new privileges, and no network unless it was asked for. The engine
     fetches nothing here: that has been done, and would count as the task's own time."""
     words = [

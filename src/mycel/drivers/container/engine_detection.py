@@ -25,7 +25,7 @@ import msgspec
 
 from mycel import _native
 
-from .container_engine import ENGINES, Ask, Engine, EngineName, run_command
+from .container_engine import ENGINES, ContainerSpec, Engine, EngineName, run_command
 
 RUNTIMES: Final = ("crun", "runc")
 TRIAL_SECONDS_MAX: Final = 20.0
@@ -100,7 +100,7 @@ def _trouble(engine: Engine) -> str | None:
         (folder / _PROGRAM).chmod(0o755)
         variables = Path(name) / "variables"
         variables.touch()
-        ask = Ask(
+        ask = ContainerSpec(
             name=f"mycel-trial-{os.getpid()}-{folder.parent.name}",
             worker=f"trial-{os.getpid()}",
             image=str(folder),

@@ -1,4 +1,4 @@
-"""Images by name: looked for, and fetched when missing, before a container starts."""
+"""Container images: each is looked up by name, and fetched if it is missing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 
 from mycel.core.model.images import is_image_name
 from mycel.core.model.work import Run
-from mycel.drivers.helper_commands import Errands
-from mycel.drivers.preparation import NotToBeHad
+from mycel.drivers.helper_commands import HelperCommands
+from mycel.drivers.preparation import Unavailable
 from mycel.drivers.python.interpreter_records import clock
 
 from .container_engine import Engine
@@ -31,12 +31,14 @@ _TROUBLE: Final = (
 """What is not the task's fault: another worker, or a later time, may have more luck."""
 
 
-class Images:
-    """A `Preparer`. What an earlier worker left running is ended before anything starts."""
+class ImageCache:
+    """A `Preparation`. What an earlier worker left running is ended before anything starts."""
 
-    def __init__(self, engine: Engine, errands: Errands, worker: str, *, any_left: bool) -> None:
+    def __init__(
+        self, engine: Engine, commands: HelperCommands, worker: str, *, any_left: bool
+    ) -> None:
         self._engine = engine
-        self._errands = errands
+        self._commands = commands
         self._worker = worker
         self._seen_at: dict[str, float] = {}
         self._clearing = asyncio.get_running_loop().create_task(self._clear(any_left))
@@ -57,9 +59,9 @@ class Images:
     async def obtain(self, run: Run) -> None:
         image = run.work.image
         if not is_image_name(image):
-            raise NotToBeHad(f"{image!r} is no name of an image")
+            raise Unavailable(f"{image!r} is no name of an image")
         await asyncio.shield(self._clearing)
-        found = await self._errands.run(
+        found = await self._commands.run(
             self._engine.image_exists(image), timeout_seconds=LOOK_SECONDS_MAX
         )
         if found.state != "succeeded":
@@ -69,16 +71,16 @@ class Images:
     async def close(self) -> None:
         self._clearing.cancel()
         await asyncio.gather(self._clearing, return_exceptions=True)
-        await self._errands.close()
+        await self._commands.close()
 
     async def _pull(self, image: str) -> None:
-        end = await self._errands.run(self._engine.pull(image), timeout_seconds=PULL_SECONDS_MAX)
+        end = await self._commands.run(self._engine.pull(image), timeout_seconds=PULL_SECONDS_MAX)
         if end.state == "succeeded":
             return
         output = end.stderr.decode(errors="replace").strip()
         trouble = any(sign in output.lower() for sign in _TROUBLE)
         last = output.rpartition("\n")[2].strip() or end.error
-        raise NotToBeHad(
+        raise Unavailable(
             f"the image {image!r} is not here and cannot be fetched: {last}",
             end.stderr,
             driver_fault=trouble or end.state != "failed",
@@ -87,10 +89,10 @@ class Images:
     async def _clear(self, any_left: bool) -> None:
         if not any_left:
             return
-        listed = await self._errands.run(
+        listed = await self._commands.run(
             self._engine.containers_of(self._worker), timeout_seconds=LOOK_SECONDS_MAX
         )
         left = listed.stdout.decode(errors="replace").split()
         if left:
             command = self._engine.remove(*left)
-            await self._errands.run(command, timeout_seconds=LOOK_SECONDS_MAX)
+            await self._commands.run(command, timeout_seconds=LOOK_SECONDS_MAX)

@@ -27,14 +27,14 @@ import msgspec
 from mycel.blobs.folder_removal import remove_tree
 from mycel.config.build_addresses import parse_allowance
 from mycel.core.model.resources import size
-from mycel.drivers.helper_commands import Errands
+from mycel.drivers.helper_commands import HelperCommands
 from mycel.drivers.interface import Finished
-from mycel.drivers.preparation import NotToBeHad
+from mycel.drivers.preparation import Unavailable
 from mycel.drivers.python.interpreter_records import clock
-from mycel.drivers.sandbox.run_confinement import Hold, Limits, give
-from mycel.drivers.task_devices import Holding
+from mycel.drivers.sandbox.run_confinement import Limits, RunConfinement, give
+from mycel.drivers.task_devices import ConfinementPolicy
 
-from .build_variables import OwnersVariables, owners_variables, with_config
+from .build_variables import OwnerVariables, owner_variables, with_config
 from .disk_quota import OverQuota, Quota, Usage, measured
 from .forward_proxy import ForwardProxy, Upstreams, upstreams_of
 from .requirements_text import file_name
@@ -81,7 +81,7 @@ class EnvironmentSettings(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.environment_bytes_max or self.size_max, self.size_max)
 
 
-class Places(msgspec.Struct, frozen=True):
+class BuildPaths(msgspec.Struct, frozen=True):
     """Of one build."""
 
     environment: Path
@@ -96,34 +96,34 @@ class Places(msgspec.Struct, frozen=True):
 class Build:
     def __init__(
         self,
-        places: Places,
+        places: BuildPaths,
         text: str,
         uv: str,
-        errands: Errands,
+        commands: HelperCommands,
         settings: EnvironmentSettings,
-        holding: Holding,
+        policy: ConfinementPolicy,
     ) -> None:
         self._places = places
         self._text = text
         self._uv = os.path.realpath(uv)
-        self._errands = errands
+        self._commands = commands
         self._settings = settings
-        self._holding = holding
+        self._policy = policy
         self._deadline = clock() + settings.build_seconds_max
         self._spent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the quota of downloaded bytes is used up."""
 
     async def run(self) -> int:
-        """What the environment takes of the disk. Raises `NotToBeHad`; however it ends, nothing
+        """What the environment takes of the disk. Raises `Unavailable`; however it ends, nothing
         of it runs any more."""
         if self._settings.allow_builds and self._lacks_network_walls:
-            raise NotToBeHad(NO_OWN_NETWORK, driver_fault=True)
+            raise Unavailable(NO_OWN_NETWORK, driver_fault=True)
         places = self._places
         try:
             owners, upstreams = await asyncio.to_thread(self._prepare)
         except (OSError, ValueError) as error:
             await asyncio.to_thread(self._clear)
-            raise NotToBeHad(
+            raise Unavailable(
                 f"this worker cannot build environments: {error}", driver_fault=True
             ) from error
         proxy = self._proxy(owners, upstreams)
@@ -140,7 +140,7 @@ class Build:
             await asyncio.to_thread(self._clear)
             # What was unpacked may be in the cache already, and would be over the quota again.
             await asyncio.to_thread(remove_tree, places.cache)
-            raise NotToBeHad(f"the environment cannot be built: {error}") from error
+            raise Unavailable(f"the environment cannot be built: {error}") from error
         except BaseException:
             # Cancelled too: half-built ones are of no use, and in the way of the next try.
             await asyncio.to_thread(self._clear)
@@ -153,9 +153,9 @@ class Build:
     @property
     def _lacks_network_walls(self) -> bool:
         """Without any walls the owner has chosen to have none."""
-        return self._holding.keeps_files and not self._holding.own_network
+        return self._policy.keeps_files and not self._policy.own_network
 
-    def _proxy(self, owners: OwnersVariables, upstreams: Upstreams) -> ForwardProxy:
+    def _proxy(self, owners: OwnerVariables, upstreams: Upstreams) -> ForwardProxy:
         allowed = (*map(parse_allowance, self._settings.allow_addresses), *owners.allowed)
         limit = self._settings.download_bytes_max
 
@@ -172,14 +172,14 @@ class Build:
         await proxy.listen(str(self._places.socket))
         return ""
 
-    def _prepare(self) -> tuple[OwnersVariables, Upstreams]:
-        places, owner = self._places, self._holding.owner
+    def _prepare(self) -> tuple[OwnerVariables, Upstreams]:
+        places, owner = self._places, self._policy.owner
         self._clear()
         for folder in (places.control, places.environment):
             folder.mkdir(mode=0o700, parents=True)
         (places.control / file_name(self._text)).write_text(self._text)
         environment = with_config(os.environ)
-        owners = owners_variables(environment, places.control)
+        owners = owner_variables(environment, places.control)
         for folder in (places.control, places.environment):
             give(str(folder), owner)
         if not places.cache.exists():
@@ -193,28 +193,28 @@ class Build:
 
     # The steps
 
-    async def _steps(self, owners: OwnersVariables, proxy: ForwardProxy, way: str) -> None:
+    async def _steps(self, owners: OwnerVariables, proxy: ForwardProxy, way: str) -> None:
         places, uv = self._places, self._uv
         variables = tuple({**owners.values, "UV_CACHE_DIR": str(places.cache)}.items())
         readable = (str(places.control), uv, *owners.readable)
         writable = (str(places.environment), str(places.cache))
-        hold = self._hold(readable, writable)
+        confinement = self._confinement(readable, writable)
         folder, base = str(places.environment), sys.executable
         making = (uv, "venv", "--no-project", "--python", base, folder, *_PLAIN)
-        await self._step(making, variables, hold, proxy)
+        await self._step(making, variables, confinement, proxy)
         command: tuple[str, ...] = (uv, *self._install())
         if way:
             variables = (*variables, *((name, way) for name in _PROXIES))
-            hold = msgspec.structs.replace(hold, network=True)
+            confinement = msgspec.structs.replace(confinement, network=True)
         else:
             command = (base, "-I", "-S", RELAY, str(places.socket), *command)
-            hold = msgspec.structs.replace(hold, socket=str(places.socket))
-        await self._step(command, variables, hold, proxy)
-        hold = self._hold((), (folder,))
+            confinement = msgspec.structs.replace(confinement, socket=str(places.socket))
+        await self._step(command, variables, confinement, proxy)
+        confinement = self._confinement((), (folder,))
         compiling = (base, "-I", "-S", "-m", "compileall", "-q", "-j", "0", f"{folder}/lib")
         # Compiled here: interpreters cannot write into it, and would compile each time. A source
         # that cannot be compiled is no fault: packages have such for their tests.
-        await self._step(compiling, (), hold, proxy, must_succeed=False)
+        await self._step(compiling, (), confinement, proxy, must_succeed=False)
 
     def _install(self) -> tuple[str, ...]:
         places = self._places
@@ -225,10 +225,10 @@ class Build:
             *("--requirements", str(places.control / file_name(self._text)), *_PLAIN),
         )
 
-    def _hold(self, readable: tuple[str, ...], writable: tuple[str, ...]) -> Hold:
-        limits, quota = self._holding.limits, self._settings.build_bytes_max
+    def _confinement(self, readable: tuple[str, ...], writable: tuple[str, ...]) -> RunConfinement:
+        limits, quota = self._policy.limits, self._settings.build_bytes_max
         file_size = min(limits.file_size, quota) if limits.file_size else quota
-        return Hold(
+        return RunConfinement(
             limits=Limits(limits.memory, 0.0, limits.processes, file_size),
             readable=readable,
             writable=writable,
@@ -238,17 +238,20 @@ class Build:
         self,
         command: tuple[str, ...],
         variables: tuple[tuple[str, str], ...],
-        hold: Hold,
+        confinement: RunConfinement,
         proxy: ForwardProxy,
         *,
         must_succeed: bool = True,
     ) -> None:
         seconds = max(self._deadline - clock(), 0.01)
-        end = await self._errands.run(command, env=variables, timeout_seconds=seconds, hold=hold)
+        end = await self._commands.run(
+            command, env=variables, timeout_seconds=seconds, confinement=confinement
+        )
         if end.exit_code == 128 + signal.SIGXFSZ:
             raise OverQuota(
-                f"it has a file of more than {size(hold.limits.file_size)}; the worker's owner can "
-                "raise [worker.environments] max_environment_size, or [worker.limits] file_size"
+                f"it has a file of more than {size(confinement.limits.file_size)}; the worker's "
+                "owner can raise [worker.environments] max_environment_size, or [worker.limits] "
+                "file_size"
             )
         if end.state != "succeeded" and (must_succeed or end.state != "failed"):
             raise _failure(end, self._settings, proxy.refusals)
@@ -277,7 +280,7 @@ class Build:
         """Makes it the worker's own: for tasks, to be read. Whoever built it may have left links,
         which are not followed."""
         folder = self._places.environment
-        if self._holding.owner >= 0:
+        if self._policy.owner >= 0:
             user, group = os.geteuid(), os.getegid()
             waiting = [str(folder)]
             while waiting:
@@ -296,13 +299,13 @@ class Build:
         return measured((folder,))
 
 
-def _failure(end: Finished, settings: EnvironmentSettings, refusals: list[str]) -> NotToBeHad:
+def _failure(end: Finished, settings: EnvironmentSettings, refusals: list[str]) -> Unavailable:
     output = (end.stdout + end.stderr).decode(errors="replace").strip()
     lines = [line[:LINE_CHARACTERS_MAX] for line in output.splitlines()]
     last = "\n".join(lines[-OUTPUT_LINES:])
     if end.state == "timed_out":
         limit = settings.build_seconds_max
-        return NotToBeHad(f"the environment was not built within {limit:g} s\n{last}", end.stderr)
+        return Unavailable(f"the environment was not built within {limit:g} s\n{last}", end.stderr)
     trouble = any(sign in output.lower() for sign in _NETWORK_TROUBLE)
     fault = end.driver_fault or end.state == "cancelled" or trouble
     # It begins with what it works with; the reason is behind that.
@@ -310,6 +313,6 @@ def _failure(end: Finished, settings: EnvironmentSettings, refusals: list[str]) 
     reason = next(said, end.error)
     if refusals:
         reason, fault = refusals[0], False
-    return NotToBeHad(
+    return Unavailable(
         f"the environment cannot be built: {reason.strip()}\n{last}", end.stderr, driver_fault=fault
     )

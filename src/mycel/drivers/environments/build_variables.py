@@ -72,7 +72,7 @@ _NOT_FROM_HERE: Final = {
 }
 
 
-class OwnersVariables(msgspec.Struct, frozen=True):
+class OwnerVariables(msgspec.Struct, frozen=True):
     values: dict[str, str]
     readable: tuple[str, ...]
     """Folders of the worker's machine that uv is to read."""
@@ -80,7 +80,7 @@ class OwnersVariables(msgspec.Struct, frozen=True):
     """Servers that the owner has named: they may be at private addresses."""
 
 
-def owners_variables(environment: Mapping[str, str], copies: Path) -> OwnersVariables:
+def owner_variables(environment: Mapping[str, str], copies: Path) -> OwnerVariables:
     """`copies` is a folder of the build's. Raises OSError for a file that cannot be read."""
     values = {
         name: value
@@ -101,7 +101,7 @@ def owners_variables(environment: Mapping[str, str], copies: Path) -> OwnersVari
         readable += _folders(certificates.split(os.pathsep))
     urls = (url for source in sources for url in _URL.findall(source))
     allowed = (one for url in urls if (one := allowance_of(url)) is not None)
-    return OwnersVariables({**_NOT_FROM_HERE, **values}, tuple(readable), tuple(allowed))
+    return OwnerVariables({**_NOT_FROM_HERE, **values}, tuple(readable), tuple(allowed))
 
 
 def with_config(environment: Mapping[str, str]) -> dict[str, str]:

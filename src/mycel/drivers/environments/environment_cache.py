@@ -30,13 +30,13 @@ import msgspec
 
 from mycel.blobs.folder_removal import remove_tree
 from mycel.core.model.work import Environment, Run, Work
-from mycel.drivers.helper_commands import Errands
-from mycel.drivers.preparation import NotToBeHad
+from mycel.drivers.helper_commands import HelperCommands
+from mycel.drivers.preparation import Unavailable
 from mycel.drivers.python.interpreter_records import clock
 from mycel.drivers.socket_folder import SocketFolder
-from mycel.drivers.task_devices import Holding
+from mycel.drivers.task_devices import ConfinementPolicy
 
-from .build import Build, EnvironmentSettings, Places
+from .build import Build, BuildPaths, EnvironmentSettings
 from .disk_quota import OverQuota, measured
 from .requirements_text import BadEnvironment, checked_text
 
@@ -72,22 +72,22 @@ def key_of(text: str, user: str) -> str:
     return blake3(msgspec.json.encode((2, place, user, text))).hexdigest()[:32]
 
 
-class Environments:
-    """A `Preparer`, which drivers share. `root` is its own, and so are the folders beside it."""
+class EnvironmentCache:
+    """A `Preparation`, which drivers share. `root` is its own, and so are the folders beside it."""
 
     def __init__(
         self,
         root: Path,
-        errands: Errands,
+        commands: HelperCommands,
         settings: EnvironmentSettings,
         uv: Callable[[], str | None] = find_uv,
         *,
-        holding: Holding | None = None,
+        policy: ConfinementPolicy | None = None,
     ) -> None:
-        self._errands = errands
+        self._commands = commands
         self._settings = settings
         self._uv = uv
-        self._holding = holding or Holding()
+        self._policy = policy or ConfinementPolicy()
         self._ready: dict[str, int] = {}
         """Sizes by key, the least recently used first."""
         self._last_applied: tuple[Work | None, Work] = (None, Work("none"))
@@ -100,7 +100,7 @@ class Environments:
         self._caches: dict[str, int | None] = {}
         """Sizes by user's key, the least recently used first; those not measured yet have none."""
         self._noted: dict[str, float] = {}
-        self._failures: dict[str, tuple[float, NotToBeHad]] = {}
+        self._failures: dict[str, tuple[float, Unavailable]] = {}
         self._numbers = itertools.count(1)
         self._sockets: SocketFolder | None = None
         root.mkdir(parents=True, exist_ok=True)
@@ -165,7 +165,7 @@ class Environments:
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
-        await self._errands.close()
+        await self._commands.close()
         if self._sockets is not None:
             self._sockets.remove()
             self._sockets = None
@@ -178,7 +178,7 @@ class Environments:
             async with self._users_turns[owner], self._turns:
                 self._ready[key] = await self._build(key, text, owner)
                 await self._make_room(key, owner)
-        except NotToBeHad as reason:
+        except Unavailable as reason:
             self._failures[key] = (clock(), reason)
             self._forget_old_failures()
             raise
@@ -191,19 +191,19 @@ class Environments:
         try:
             text = checked_text(text)
         except BadEnvironment as error:
-            raise NotToBeHad(f"the environment cannot be built: {error}") from error
+            raise Unavailable(f"the environment cannot be built: {error}") from error
         uv = self._uv()
         if uv is None:
-            raise NotToBeHad(NO_UV, driver_fault=True)
+            raise Unavailable(NO_UV, driver_fault=True)
         if self._sockets is None:
             self._sockets = SocketFolder()
-        places = Places(
+        places = BuildPaths(
             environment=self._root / key,
             control=self._builds_root / key,
             cache=self._caches_root / owner,
             socket=self._sockets.path / f"build-{next(self._numbers)}",
         )
-        build = Build(places, text, uv, self._errands, self._settings, self._holding)
+        build = Build(places, text, uv, self._commands, self._settings, self._policy)
         try:
             size = await build.run()
         finally:

@@ -14,7 +14,7 @@ from mycel.drivers.python.interpreter_calls import SETTLED_NANOSECONDS
 ENTRIES_AT_ONCE: Final = 100
 
 
-class Folders:
+class AttemptFolders:
     """Makes and removes folders for a single-threaded process that must not stall."""
 
     def __init__(self) -> None:

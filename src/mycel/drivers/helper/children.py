@@ -58,7 +58,7 @@ _living: set[int] = set()
 """Processes that somebody here waits for."""
 
 
-class Watch:
+class EventLoop:
     """One epoll and one heap of timers."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Child:
 
     def __init__(
         self,
-        watch: Watch,
+        watch: EventLoop,
         process_id: int,
         pipes: list[tuple[int, HeadAndTail]],
         on_end: Callable[[Child], None],
@@ -297,7 +297,7 @@ def _drain(descriptor: int, kept: HeadAndTail) -> None:
 
 
 def spawn(
-    watch: Watch,
+    watch: EventLoop,
     path: str,
     command: list[str] | tuple[str, ...],
     environment: dict[str, str],

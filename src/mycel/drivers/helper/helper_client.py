@@ -13,13 +13,13 @@ import msgspec
 
 from mycel.drivers.python.interpreter_records import RECEIVE_BYTES
 
-from .helper_messages import Configure, FrameReader, InterpreterEnded, Report, Request, framed
-from .spawn_helper import HelperEnd
+from .helper_messages import Configure, FrameReader, ProgramEnded, Report, Request, framed
+from .spawn_helper import HelperHandle
 
 _Piece = tuple[bytes, tuple[int, ...]]
 
 
-class Helper:
+class HelperClient:
     """Sends requests, together if they come in one turn of the loop, and hands reports on.
 
     Everybody in `on_processes` sees every report, and takes its own from it;
@@ -28,7 +28,7 @@ class Helper:
     end it then, because a helper can only be forked at the start.
     """
 
-    def __init__(self, end: HelperEnd) -> None:
+    def __init__(self, end: HelperHandle) -> None:
         self._loop = asyncio.get_running_loop()
         self._socket = end.socket
         self._socket.setblocking(False)
@@ -45,8 +45,8 @@ class Helper:
         self._all_sent.set()
         self.is_configured = False
         self.on_processes: list[Callable[[Report], None]] = []
-        self.on_interpreter_ended: Callable[[InterpreterEnded], None] | None = None
-        self.owners: dict[int, Callable[[InterpreterEnded], None]] = {}
+        self.on_interpreter_ended: Callable[[ProgramEnded], None] | None = None
+        self.owners: dict[int, Callable[[ProgramEnded], None]] = {}
         """Of programs that are no interpreters, by number: told instead of the above."""
         self.on_lost: list[Callable[[], None]] = []
         self._loop.add_reader(self._socket, self._readable)

@@ -15,11 +15,11 @@ from mycel.core.ranges import ERROR_CHARACTERS_MAX, bounded
 from mycel.drivers.interface import LONG_SECONDS, Finished, FinishedState, Text
 from mycel.drivers.python.interpreter_records import clock
 from mycel.drivers.python.live_output import LIVE_SECONDS
-from mycel.drivers.sandbox.launch import Launching, NotVisible
-from mycel.drivers.sandbox.run_confinement import Hold
+from mycel.drivers.sandbox.launch import Launcher, NotVisible
+from mycel.drivers.sandbox.run_confinement import RunConfinement
 
-from .attempt_folders import Folders
-from .children import QUIET_SECONDS, Child, Watch, spawn
+from .attempt_folders import AttemptFolders
+from .children import QUIET_SECONDS, Child, EventLoop, spawn
 from .helper_messages import Configure, ProcessRun, Report, RunProcesses
 
 _TASK_FAULTS: Final = {
@@ -42,7 +42,7 @@ class _Common:
     def __init__(self, request: RunProcesses, inherited: dict[str, str]) -> None:
         self.command = request.command
         self.timeout_seconds = request.timeout_seconds
-        self.hold = request.hold
+        self.confinement = request.confinement
         self.environment = dict(inherited)
         self.environment.update(request.environment)
         self.environment["MYCEL_JOB_ID"] = request.job_id
@@ -72,9 +72,9 @@ class _Running:
 class Lanes:
     def __init__(
         self,
-        watch: Watch,
-        folders: Folders,
-        launching: Launching,
+        watch: EventLoop,
+        folders: AttemptFolders,
+        launcher: Launcher,
         configuration: Configure,
         report: Callable[[], Report],
         urgent_report: Callable[[], Report],
@@ -82,7 +82,7 @@ class Lanes:
     ) -> None:
         self._watch = watch
         self._folders = folders
-        self._launching = launching
+        self._launcher = launcher
         self._configuration = configuration
         self._report = report
         self._urgent_report = urgent_report
@@ -133,7 +133,7 @@ class Lanes:
         if lane is not None and lane.running is None and not lane.waiting:
             del self._lanes[number]
             self._drop_folder(lane)
-            self._launching.leave(f"lane-{number}")
+            self._launcher.leave(f"lane-{number}")
 
     def go_on(self) -> None:
         """Starts what was held back."""
@@ -161,21 +161,21 @@ class Lanes:
                 self._urgent_report().finished.append(_not_started(running, error, started_at))
 
     def _spawn(self, running: _Running) -> None:
-        lane, run, hold = running.lane, running.run, running.common.hold
+        lane, run, confinement = running.lane, running.run, running.common.confinement
         folder = run.folder or lane.folder
-        self._enter_folder(lane, run.folder, hold)
+        self._enter_folder(lane, run.folder, confinement)
         environment = running.common.environment
         environment["MYCEL_TASK_ID"] = run.task_id
         environment["MYCEL_ATTEMPT"] = str(run.number)
         environment["MYCEL_WORKDIR"] = folder
         command = run.command or running.common.command
-        path = self._path_of(command, environment, hold, folder)
+        path = self._path_of(command, environment, confinement, folder)
         limit = self._configuration.output_bytes_max
         launch = None
-        if hold is not None:
-            self._launching.check(path, hold, folder)
-            path = self._launching.inside(path, hold, folder)
-            launch = self._launching.launch(hold, folder, f"lane-{lane.number}", environment)
+        if confinement is not None:
+            self._launcher.check(path, confinement, folder)
+            path = self._launcher.inside(path, confinement, folder)
+            launch = self._launcher.launch(confinement, folder, f"lane-{lane.number}", environment)
         child = running.child = spawn(
             self._watch,
             path,
@@ -190,24 +190,28 @@ class Lanes:
         self._running[run.attempt] = running
         self._watch.call_at(child.started_at + QUIET_SECONDS, lambda: self._outlives_quiet(running))
 
-    def _enter_folder(self, lane: _Lane, own: str, hold: Hold | None) -> None:
+    def _enter_folder(self, lane: _Lane, own: str, confinement: RunConfinement | None) -> None:
         try:
             if own:
-                if hold is not None:
-                    self._launching.give(own)
+                if confinement is not None:
+                    self._launcher.give(own)
                 os.chdir(own)
                 return
             if not lane.has_folder:
                 self._folders.make(lane.folder)
                 lane.has_folder = True
-                if hold is not None:
-                    self._launching.give(lane.folder)
+                if confinement is not None:
+                    self._launcher.give(lane.folder)
             os.chdir(lane.folder)
         except OSError as error:
             raise _NoFolder(f"no working folder: {error}") from error
 
     def _path_of(
-        self, command: tuple[str, ...], environment: dict[str, str], hold: Hold | None, folder: str
+        self,
+        command: tuple[str, ...],
+        environment: dict[str, str],
+        confinement: RunConfinement | None,
+        folder: str,
     ) -> str:
         """Where the command is, by the task's own PATH (posix_spawnp would take ours), and as
         far as the task can see it."""
@@ -219,10 +223,10 @@ class Lanes:
         if path is None or not os.access(path, os.X_OK):
 
             def sees(path: str) -> bool:
-                return hold is None or self._launching.sees(path, hold, folder)
+                return confinement is None or self._launcher.sees(path, confinement, folder)
 
             path = _find(name, search, sees)
-            if hold is None or (not hold.readable and not hold.writable):
+            if confinement is None or (not confinement.readable and not confinement.writable):
                 self._paths[(name, search)] = path
         return path
 

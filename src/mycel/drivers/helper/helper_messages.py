@@ -1,7 +1,7 @@
 """What the worker and its spawn helper say to each other.
 
 Both ways a frame is four bytes of length, then msgpack: a list of requests to the helper, one
-`Report` from it. The descriptors that a `StartInterpreter` needs travel beside its bytes
+`Report` from it. The descriptors that a `StartProgram` needs travel beside its bytes
 (SCM_RIGHTS), in the order of the requests.
 """
 
@@ -14,7 +14,7 @@ import msgspec
 from mycel.core.model.resources import Pairs
 from mycel.core.ranges import MANY, Balance, Data, ExitCode, Finite, Reason, Size
 from mycel.drivers.interface import Finished, Text
-from mycel.drivers.sandbox.run_confinement import Confine, Hold
+from mycel.drivers.sandbox.run_confinement import RunConfinement, SandboxPlan
 
 LENGTH_BYTES: Final = 4
 INTERPRETER_SOCKET: Final = 3
@@ -51,7 +51,7 @@ class RunProcesses(msgspec.Struct, frozen=True, array_like=True, tag=1):
     environment: Pairs
     timeout_seconds: float | None
     runs: list[ProcessRun]
-    hold: Hold | None = None
+    confinement: RunConfinement | None = None
 
 
 class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -67,7 +67,7 @@ class CloseLane(msgspec.Struct, frozen=True, array_like=True, tag=4):
     lane: int
 
 
-class StartInterpreter(msgspec.Struct, frozen=True, array_like=True, tag=5):
+class StartProgram(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """With two descriptors: its socket and its memory."""
 
     interpreter: int
@@ -75,27 +75,27 @@ class StartInterpreter(msgspec.Struct, frozen=True, array_like=True, tag=5):
     environment: dict[str, str]
     folder: str
     """It is there; the helper removes it after the interpreter's end."""
-    hold: Hold | None = None
+    confinement: RunConfinement | None = None
 
 
-class StopInterpreter(msgspec.Struct, frozen=True, array_like=True, tag=6):
+class StopProgram(msgspec.Struct, frozen=True, array_like=True, tag=6):
     interpreter: int
     grace_seconds: float
 
 
 Request = (
-    Confine
+    SandboxPlan
     | Configure
     | RunProcesses
     | Withdraw
     | Kill
     | CloseLane
-    | StartInterpreter
-    | StopInterpreter
+    | StartProgram
+    | StopProgram
 )
 
 
-class InterpreterEnded(msgspec.Struct, frozen=True, array_like=True):
+class ProgramEnded(msgspec.Struct, frozen=True, array_like=True):
     """Its whole process group is gone."""
 
     interpreter: Balance
@@ -112,7 +112,7 @@ class Report(msgspec.Struct, array_like=True):
     finished: Annotated[list[Finished], MANY] = []
     returned: Annotated[list[tuple[Size, Annotated[list[Size], MANY]]], MANY] = []
     withdrawn: Annotated[list[Size], MANY] = []
-    ended: Annotated[list[InterpreterEnded], MANY] = []
+    ended: Annotated[list[ProgramEnded], MANY] = []
     written: Annotated[list[Text], MANY] = []
 
 

@@ -29,11 +29,11 @@ from typing import Final
 import msgspec
 
 from mycel.drivers.python.interpreter_records import RECEIVE_BYTES, clock
-from mycel.drivers.sandbox.launch import Launching
-from mycel.drivers.sandbox.run_confinement import Confine
+from mycel.drivers.sandbox.launch import Launcher
+from mycel.drivers.sandbox.run_confinement import SandboxPlan
 
-from .attempt_folders import Folders
-from .children import IGNORED_SIGNALS, Child, Watch, adopt_orphans, kill_strays, spawn
+from .attempt_folders import AttemptFolders
+from .children import IGNORED_SIGNALS, Child, EventLoop, adopt_orphans, kill_strays, spawn
 from .helper_lanes import Lanes
 from .helper_messages import (
     INTERPRETER_MEMORY,
@@ -41,13 +41,13 @@ from .helper_messages import (
     CloseLane,
     Configure,
     FrameReader,
-    InterpreterEnded,
     Kill,
+    ProgramEnded,
     Report,
     Request,
     RunProcesses,
-    StartInterpreter,
-    StopInterpreter,
+    StartProgram,
+    StopProgram,
     Withdraw,
     framed,
 )
@@ -65,14 +65,14 @@ REMOVAL_SECONDS: Final = 2.0
 """So long the end waits for folders that are being removed; what is left, the next start finds."""
 
 
-class HelperEnd(msgspec.Struct, frozen=True):
+class HelperHandle(msgspec.Struct, frozen=True):
     """The worker's end of its helper, before there is an event loop."""
 
     socket: socket.socket
     process_id: int
 
 
-def start_helper() -> HelperEnd:
+def start_helper() -> HelperHandle:
     """Forks the helper. To be called before the process has threads, loops or locks."""
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
@@ -80,11 +80,11 @@ def start_helper() -> HelperEnd:
     process_id = os.fork()
     if process_id:
         theirs.close()
-        return HelperEnd(ours, process_id)
+        return HelperHandle(ours, process_id)
     status = 1
     try:
         _become_helper(theirs.fileno())
-        HelperProcess(theirs).run()
+        SpawnHelper(theirs).run()
         status = 0
     except BaseException:  # noqa: BLE001 - the edge that owns this process: say why, then go
         traceback.print_exc()
@@ -112,20 +112,20 @@ def _become_helper(socket_descriptor: int) -> None:
     gc.freeze()
 
 
-class HelperProcess:
+class SpawnHelper:
     """Requests in, processes watched, reports out."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self._socket = connection
-        self._watch = Watch()
+        self._watch = EventLoop()
         self._watch.register(connection.fileno(), self._socket_ready)
         self._frames = FrameReader()
         self._decoder = msgspec.msgpack.Decoder(list[Request])
         self._encoder = msgspec.msgpack.Encoder()
         self._descriptors: deque[int] = deque()
-        self._folders = Folders()
-        self._launching = Launching(Confine())
+        self._folders = AttemptFolders()
+        self._launcher = Launcher(SandboxPlan())
         self._lanes: Lanes | None = None
         self._interpreters: dict[int, Child] = {}
         self._report: Report | None = None
@@ -208,13 +208,13 @@ class HelperProcess:
     def _handle(self, request: Request) -> None:
         lanes = self._lanes
         match request:
-            case Confine():
-                self._launching = Launching(request)
+            case SandboxPlan():
+                self._launcher = Launcher(request)
             case Configure():
                 self._lanes = Lanes(
                     self._watch,
                     self._folders,
-                    self._launching,
+                    self._launcher,
                     request,
                     self._open_report,
                     self._urgent_report,
@@ -229,27 +229,30 @@ class HelperProcess:
                 lanes.kill(attempts, grace_seconds)
             case CloseLane(lane) if lanes is not None:
                 lanes.close(lane)
-            case StartInterpreter():
+            case StartProgram():
                 descriptors = (
                     (self._descriptors.popleft(), INTERPRETER_SOCKET),
                     (self._descriptors.popleft(), INTERPRETER_MEMORY),
                 )
                 self._watch.call_later(lambda: self._start_interpreter(request, descriptors))
-            case StopInterpreter():
+            case StopProgram():
                 # Later too: its start may be in the same batch.
                 self._watch.call_later(lambda: self._stop_interpreter(request))
 
     def _start_interpreter(
-        self, request: StartInterpreter, descriptors: tuple[tuple[int, int], ...]
+        self, request: StartProgram, descriptors: tuple[tuple[int, int], ...]
     ) -> None:
         number = request.interpreter
         try:
             os.chdir(request.folder)
             launch = None
-            if request.hold is not None:
-                self._launching.give(request.folder)
-                launch = self._launching.launch(
-                    request.hold, request.folder, f"interpreter-{number}", request.environment
+            if request.confinement is not None:
+                self._launcher.give(request.folder)
+                launch = self._launcher.launch(
+                    request.confinement,
+                    request.folder,
+                    f"interpreter-{number}",
+                    request.environment,
                 )
             child = spawn(
                 self._watch,
@@ -267,21 +270,21 @@ class HelperProcess:
         except (OSError, ValueError) as error:
             self._folders.remove(request.folder)
             reason = str(error).encode()
-            self._urgent_report().ended.append(InterpreterEnded(number, 126, reason))
+            self._urgent_report().ended.append(ProgramEnded(number, 126, reason))
         finally:
             for descriptor, _ in descriptors:
                 os.close(descriptor)
 
-    def _stop_interpreter(self, request: StopInterpreter) -> None:
+    def _stop_interpreter(self, request: StopProgram) -> None:
         child = self._interpreters.get(request.interpreter)
         if child is not None:
             child.stop(request.grace_seconds)
 
-    def _interpreter_ended(self, request: StartInterpreter, child: Child) -> None:
+    def _interpreter_ended(self, request: StartProgram, child: Child) -> None:
         del self._interpreters[request.interpreter]
         self._folders.remove(request.folder)
-        self._launching.leave(f"interpreter-{request.interpreter}")
-        ended = InterpreterEnded(
+        self._launcher.leave(f"interpreter-{request.interpreter}")
+        ended = ProgramEnded(
             request.interpreter, child.exit_code, child.output()[0], child.broken_limit
         )
         self._urgent_report().ended.append(ended)
@@ -304,7 +307,7 @@ class HelperProcess:
             child.kill()
         self._folders.finish(REMOVAL_SECONDS)
         kill_strays()
-        self._launching.close()
+        self._launcher.close()
 
 
 def _nothing() -> None:

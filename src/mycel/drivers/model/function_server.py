@@ -53,7 +53,7 @@ Request = dict[str, Any]
 _END: Final = object()
 
 
-class Asked:
+class PendingInput:
     """One input of a request, and what comes of it."""
 
     def __init__(self, given: Request) -> None:
@@ -92,7 +92,7 @@ class NotEncoded(Exception):
         super().__init__(f"the model's output cannot be encoded: {cause}")
 
 
-class NotAsked(Exception):
+class BadRequest(Exception):
     """The model was not asked: the request is none that it could answer."""
 
 
@@ -102,11 +102,11 @@ class Calls:
     def __init__(self, model: Callable[[list[Request]], Any], batch: int) -> None:
         self._model = model
         self._batch = batch
-        self._waiting: list[Asked] = []
+        self._waiting: list[PendingInput] = []
         self._news = threading.Condition()
 
-    def ask(self, given: Request) -> Asked:
-        asked = Asked(given)
+    def ask(self, given: Request) -> PendingInput:
+        asked = PendingInput(given)
         with self._news:
             self._waiting.append(asked)
             self._news.notify()
@@ -126,7 +126,7 @@ class Calls:
             if together:
                 self._call(together)
 
-    def _call(self, together: list[Asked]) -> None:
+    def _call(self, together: list[PendingInput]) -> None:
         told = False
         try:
             for pieces in self._answers([asked.given for asked in together]):
@@ -212,9 +212,9 @@ class Server:
                 "custom": self._invoke,
             }[self._kind_asked(route)]
             if not isinstance(given, dict):
-                raise NotAsked("a request is an object")
+                raise BadRequest("a request is an object")
             await act(writer, given)
-        except (ModelRaised, NotAsked) as error:
+        except (ModelRaised, BadRequest) as error:
             _error(writer, str(error))
         except (TypeError, ValueError, RecursionError) as error:
             _error(writer, str(NotEncoded(error)))
@@ -223,17 +223,17 @@ class Server:
     def _kind_asked(self, route: str) -> str:
         asked = KIND_OF.get(route)
         if asked is None:
-            raise NotAsked(f"there is no route {route!r}")
+            raise BadRequest(f"there is no route {route!r}")
         if self._kind not in ("custom", asked):  # whose kind is its own takes anything
-            raise NotAsked(f"{self._name!r} is a model of kind {self._kind}, not {asked}")
+            raise BadRequest(f"{self._name!r} is a model of kind {self._kind}, not {asked}")
         return asked
 
-    def _ask(self, given: Request, **more: Any) -> Asked:
+    def _ask(self, given: Request, **more: Any) -> PendingInput:
         return self._calls.ask({**_without(given, "model", "stream", "input"), **more})
 
     async def _chat(self, writer: asyncio.StreamWriter, given: Request) -> None:
         if not isinstance(given.get("messages"), list):
-            raise NotAsked("a chat has messages, which are a list")
+            raise BadRequest("a chat has messages, which are a list")
         await self._text(writer, given, chat=True)
 
     async def _completion(self, writer: asyncio.StreamWriter, given: Request) -> None:
@@ -281,7 +281,7 @@ class Server:
         _whole(writer, 200, await self._ask(given, input=given.get("input")).whole())
 
 
-async def _wholes(asked: list[Asked]) -> list[Any]:
+async def _wholes(asked: list[PendingInput]) -> list[Any]:
     try:
         return [await one.whole() for one in asked]
     finally:
@@ -290,7 +290,7 @@ async def _wholes(asked: list[Asked]) -> list[Any]:
 
 
 async def _stream(
-    writer: asyncio.StreamWriter, asked: list[Asked], alike: Request, chat: bool
+    writer: asyncio.StreamWriter, asked: list[PendingInput], alike: Request, chat: bool
 ) -> None:
     kind = "chat.completion.chunk" if chat else "text_completion"
     begun = False
@@ -305,7 +305,7 @@ async def _stream(
             writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
         _event(writer, data)
 
-    async def tell(index: int, one: Asked) -> None:
+    async def tell(index: int, one: PendingInput) -> None:
         async for piece in one.stream():
             text = _text_of(piece)
             event(index, {"delta": {"content": text}} if chat else {"text": text}, None)
@@ -334,7 +334,7 @@ def _choices_count(given: Request) -> int:
     if count is None:
         return 1
     if type(count) is not int or not 1 <= count <= CHOICES_MAX:
-        raise NotAsked(f"n is a whole number from 1 to {CHOICES_MAX}")
+        raise BadRequest(f"n is a whole number from 1 to {CHOICES_MAX}")
     return count
 
 

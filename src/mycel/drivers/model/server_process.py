@@ -23,15 +23,15 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from mycel.drivers.helper.helper_client import Helper
+from mycel.drivers.helper.helper_client import HelperClient
 from mycel.drivers.helper.helper_lanes import describe_exit
-from mycel.drivers.helper.helper_messages import InterpreterEnded, StartInterpreter, StopInterpreter
+from mycel.drivers.helper.helper_messages import ProgramEnded, StartProgram, StopProgram
 from mycel.drivers.inherited_environment import inherited_environment
 from mycel.drivers.python.interpreter_records import clock
-from mycel.drivers.sandbox.run_confinement import Hold
+from mycel.drivers.sandbox.run_confinement import RunConfinement
 
 from .http_stream import Endpoint
-from .server_settings import ProgramSettings
+from .server_settings import ServerSettings
 
 SOCKET: Final = "model.sock"
 PREFIX: Final = "/v1"
@@ -53,19 +53,19 @@ _numbers = count(-1, -1)
 """Interpreters have positive ones."""
 
 
-class ModelProgram:
+class ModelProcess:
     """`changed` is called when it has become ready, or is no longer."""
 
     def __init__(
         self,
-        helper: Helper,
+        helper: HelperClient,
         root: Path,
-        settings: ProgramSettings,
-        changed: Callable[[ModelProgram], None],
+        settings: ServerSettings,
+        changed: Callable[[ModelProcess], None],
         note: Callable[..., None],
         *,
         reloads: bool = True,
-        hold: Hold | None = None,
+        confinement: RunConfinement | None = None,
     ) -> None:
         self._helper = helper
         self._root = root
@@ -73,7 +73,7 @@ class ModelProgram:
         self._changed = changed
         self._note = note
         self._reloads = reloads
-        self._hold = hold
+        self._confinement = confinement
         self._loop = asyncio.get_running_loop()
         self._number = 0
         self._folder = Path()
@@ -90,7 +90,7 @@ class ModelProgram:
         """In a row, without having lived for a while."""
 
     @property
-    def settings(self) -> ProgramSettings:
+    def settings(self) -> ServerSettings:
         return self._settings
 
     @property
@@ -114,8 +114,8 @@ class ModelProgram:
         ours.setblocking(False)
         self._life = ours
         self._loop.add_reader(ours, self._spoke)
-        request = StartInterpreter(
-            self._number, self._command(), self._environment(), str(self._folder), self._hold
+        request = StartProgram(
+            self._number, self._command(), self._environment(), str(self._folder), self._confinement
         )
         with theirs, open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is wanted
             self._helper.post_with_descriptors(request, (theirs.fileno(), nothing.fileno()))
@@ -126,7 +126,7 @@ class ModelProgram:
         if self._timer is not None:
             self._timer.cancel()
         if not self._gone.is_set():
-            self._helper.post(StopInterpreter(self._number, grace_seconds))
+            self._helper.post(StopProgram(self._number, grace_seconds))
             await self._gone.wait()
 
     def _command(self) -> list[str]:
@@ -153,7 +153,7 @@ class ModelProgram:
             self._note("model_loaded", model=self._settings.name, seconds=seconds)
             self._changed(self)
 
-    def _ended(self, ended: InterpreterEnded) -> None:
+    def _ended(self, ended: ProgramEnded) -> None:
         del self._helper.owners[self._number]
         if self._life is not None:
             self._loop.remove_reader(self._life)
@@ -178,7 +178,7 @@ class ModelProgram:
         self._timer = self._loop.call_later(seconds, self.start)
 
 
-def _why(ended: InterpreterEnded) -> str:
+def _why(ended: ProgramEnded) -> str:
     """How it ended, with the last that it said: that first, since a traceback ends with its
     reason, and lists cut long texts."""
     lines = [line.strip() for line in ended.output.decode(errors="replace").splitlines()]

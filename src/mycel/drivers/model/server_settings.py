@@ -7,7 +7,7 @@ import msgspec
 from .model_requests import Kind
 
 
-class ProgramSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be loaded: either of the first two."""
 
     name: str

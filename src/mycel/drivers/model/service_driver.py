@@ -17,16 +17,16 @@ from mycel.core.identifiers import LaneId
 from mycel.core.model.model_names import full_name
 from mycel.core.model.resources import ServedModel
 from mycel.drivers.coroutine_lanes import CoroutineDriver
-from mycel.drivers.helper.helper_client import Helper
+from mycel.drivers.helper.helper_client import HelperClient
 from mycel.drivers.helper.leftovers import remove_leftovers
 from mycel.drivers.interface import DriverListener, Finished, Run
-from mycel.drivers.sandbox.run_confinement import Hold
-from mycel.drivers.task_devices import Holding
+from mycel.drivers.sandbox.run_confinement import RunConfinement
+from mycel.drivers.task_devices import ConfinementPolicy
 
 from .http_stream import Endpoint
 from .model_driver import ModelSource
-from .server_process import ModelProgram
-from .server_settings import ProgramSettings
+from .server_process import ModelProcess
+from .server_settings import ServerSettings
 
 
 class Offers(Protocol):
@@ -39,18 +39,18 @@ class Offers(Protocol):
 class ServiceDriver(CoroutineDriver):
     def __init__(
         self,
-        helper: Helper,
+        helper: HelperClient,
         listener: DriverListener,
         root: Path,
         grace_seconds: float,
-        holding: Holding,
+        policy: ConfinementPolicy,
     ) -> None:
         super().__init__(listener)
         root.mkdir(parents=True, exist_ok=True)
         self._helper = helper
         self._root = root.resolve()
         self._grace_seconds = grace_seconds
-        self._holding = holding
+        self._policy = policy
         remove_leftovers(self._root, "model-")
         self.offers: Offers | None = None
         """Set by whoever assembles the worker; without it nothing is served."""
@@ -64,25 +64,25 @@ class ServiceDriver(CoroutineDriver):
 
     async def perform(self, lane: LaneId, run: Run) -> Finished:
         try:
-            settings = msgspec.json.decode(run.work.parameters, type=ProgramSettings)
+            settings = msgspec.json.decode(run.work.parameters, type=ServerSettings)
         except msgspec.MsgspecError as error:
             return Finished(run.attempt, "failed", error=f"what to serve cannot be read: {error}")
         ended = asyncio.Event()
 
-        def changed(program: ModelProgram) -> None:
+        def changed(program: ModelProcess) -> None:
             if program.endpoint is None:
                 ended.set()
             else:
                 self._offer(run.user, program, program.endpoint)
 
-        program = ModelProgram(
+        program = ModelProcess(
             self._helper,
             self._root,
             settings,
             changed,
             self.note,
             reloads=False,
-            hold=self._hold(lane, run, settings),
+            confinement=self._confinement(lane, run, settings),
         )
         try:
             program.start()
@@ -95,9 +95,9 @@ class ServiceDriver(CoroutineDriver):
 
     def close_lane(self, lane: LaneId) -> None:
         super().close_lane(lane)
-        self._holding.cores.give_back(lane)
+        self._policy.cores.give_back(lane)
 
-    def _hold(self, lane: LaneId, run: Run, settings: ProgramSettings) -> Hold:
+    def _confinement(self, lane: LaneId, run: Run, settings: ServerSettings) -> RunConfinement:
         """As of any task: it is its user's code, not the owner's. It reads what the task names
         only where the owner shares it."""
         named = [Path(one).resolve() for one in (settings.gguf, settings.folder) if one]
@@ -105,10 +105,10 @@ class ServiceDriver(CoroutineDriver):
         readable = [
             str(one) for one in named if any(one.is_relative_to(folder) for folder in shared)
         ]
-        hold = self._holding.of(lane, run)
-        return msgspec.structs.replace(hold, readable=(*hold.readable, *readable))
+        confinement = self._policy.of(lane, run)
+        return msgspec.structs.replace(confinement, readable=(*confinement.readable, *readable))
 
-    def _offer(self, user: str, program: ModelProgram, endpoint: Endpoint) -> None:
+    def _offer(self, user: str, program: ModelProcess, endpoint: Endpoint) -> None:
         """Under a name that says whose it is, whatever its job says."""
         settings = program.settings
         name = full_name(user, settings.name)

@@ -38,7 +38,7 @@ from mycel.drivers.inherited_environment import inherited_environment
 from mycel.drivers.interface import Finished, Run
 from mycel.drivers.python.interpreter_records import clock
 from mycel.drivers.report_server import SOCKET_VARIABLE
-from mycel.drivers.sandbox.run_confinement import Hold
+from mycel.drivers.sandbox.run_confinement import RunConfinement
 
 from .command_arguments import BadArguments
 
@@ -55,7 +55,7 @@ Prepared = tuple[Work, tuple[str, ...]]
 
 class CommandDriver:
     name: str
-    is_held = False
+    is_confined = False
     """Whether its commands run in the worker's sandbox and within its limits; a driver that has
     walls of its own says no."""
 
@@ -65,11 +65,11 @@ class CommandDriver:
         self._helper = helper = context.helper
         self._listener = context.listener
         self._grace_seconds = context.grace_seconds
-        self._holding = context.holding
+        self._policy = context.policy
         self._loop = asyncio.get_running_loop()
         self._outstanding: set[AttemptId] = set()
         self._open: set[LaneId] = set()
-        self._desk = context.desk
+        self._report_server = context.report_server
         self._seats: dict[LaneId, deque[AttemptId]] = {}
         """Who may report by which lane, in the order in which they run."""
         self._refused: list[Finished] = []
@@ -94,8 +94,8 @@ class CommandDriver:
         """Its end as the listener is to see it; nothing, if `tell` will be called later."""
         return finished
 
-    def hold_of(self, lane: LaneId, run: Run) -> Hold | None:
-        return self._holding.of(lane, run) if self.is_held else None
+    def confinement_of(self, lane: LaneId, run: Run) -> RunConfinement | None:
+        return self._policy.of(lane, run) if self.is_confined else None
 
     def dropped(self, attempts: Iterable[AttemptId]) -> None:
         """These were given to this driver, and will not run."""
@@ -106,19 +106,23 @@ class CommandDriver:
             return
         self._open.add(lane)
         ready = [one for run in runs if (one := self._prepare(lane, run)) is not None]
-        for (work, job_id, hold), alike in itertools.groupby(ready, lambda one: one[:3]):
+        for (work, job_id, confinement), alike in itertools.groupby(ready, lambda one: one[:3]):
             prepared = [run for *_, run in alike]
-            timeout_seconds = self._holding.timeout(work.timeout_seconds)
+            timeout_seconds = self._policy.timeout(work.timeout_seconds)
             self._outstanding.update(AttemptId(run.attempt) for run in prepared)
             self._none_left.clear()
             environment = work.env
             path = self._seat(lane, prepared)
             if path:
                 environment = (*environment, (SOCKET_VARIABLE, path))
-                hold = None if hold is None else msgspec.structs.replace(hold, socket=path)
+                confinement = (
+                    None
+                    if confinement is None
+                    else msgspec.structs.replace(confinement, socket=path)
+                )
             self._helper.post(
                 RunProcesses(
-                    lane, job_id, work.command, environment, timeout_seconds, prepared, hold
+                    lane, job_id, work.command, environment, timeout_seconds, prepared, confinement
                 )
             )
 
@@ -130,14 +134,14 @@ class CommandDriver:
 
     def close_lane(self, lane: LaneId) -> None:
         self._open.discard(lane)
-        self._holding.cores.give_back(lane)
+        self._policy.cores.give_back(lane)
         self._helper.post(CloseLane(lane))
-        if self._seats.pop(lane, None) is not None and self._desk is not None:
-            self._desk.close_one(f"lane-{lane}")
+        if self._seats.pop(lane, None) is not None and self._report_server is not None:
+            self._report_server.close_one(f"lane-{lane}")
 
     def _seat(self, lane: LaneId, runs: list[ProcessRun]) -> str:
         """Where the tasks of this lane report; empty if nowhere."""
-        if self._desk is None:
+        if self._report_server is None:
             return ""
         seated = self._seats.setdefault(lane, deque())
         while seated and seated[0] not in self._outstanding:
@@ -147,13 +151,13 @@ class CommandDriver:
 
     def reporting_path(self, lane: LaneId) -> str:
         """The socket by which the tasks of this lane report; empty if they cannot."""
-        if self._desk is None:
+        if self._report_server is None:
             return ""
         seated, ours = self._seats.setdefault(lane, deque()), self._outstanding
-        return self._desk.open(
+        return self._report_server.open(
             f"lane-{lane}",
             lambda: [one for one in seated if one in ours],
-            anybody=not self.is_held,
+            anybody=not self.is_confined,
         )
 
     async def close(self) -> None:
@@ -175,7 +179,9 @@ class CommandDriver:
         if known:
             post(known)
 
-    def _prepare(self, lane: LaneId, run: Run) -> tuple[Work, str, Hold | None, ProcessRun] | None:
+    def _prepare(
+        self, lane: LaneId, run: Run
+    ) -> tuple[Work, str, RunConfinement | None, ProcessRun] | None:
         try:
             work, command = self.prepared(run)
         except BadArguments as error:
@@ -186,7 +192,7 @@ class CommandDriver:
             self._refuse([refused])
             return None
         prepared = ProcessRun(run.attempt, run.number, run.task_id, command, run.folder)
-        return work, run.job_id, self.hold_of(lane, run), prepared
+        return work, run.job_id, self.confinement_of(lane, run), prepared
 
     def _refuse(self, finished: list[Finished]) -> None:
         self.dropped(one.attempt for one in finished)

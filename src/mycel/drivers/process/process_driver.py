@@ -10,7 +10,7 @@ from .command_driver import CommandDriver, Prepared
 
 class ProcessDriver(CommandDriver):
     name = "process"
-    is_held = True
+    is_confined = True
 
     def prepared(self, run: Run) -> Prepared:
         if not run.arguments:

@@ -18,7 +18,7 @@ from mycel.core.model.json_depth import objection_to
 from mycel.core.model.resources import Pairs
 from mycel.core.ranges import ERROR_CHARACTERS_MAX, MEMORY_MAX, SIZE_MAX, bounded
 from mycel.drivers.interface import Finished, FinishedState, Run, Text
-from mycel.drivers.sandbox.run_confinement import Hold, give
+from mycel.drivers.sandbox.run_confinement import RunConfinement, give
 
 from .interpreter_calls import OWN_FOLDER
 from .interpreter_records import (
@@ -54,14 +54,14 @@ FRAME_BYTES_MAX: Final = 96 << 20
 """A value and both outputs at their limits, and some more."""
 
 
-class Key(NamedTuple):
+class InterpreterKey(NamedTuple):
     """An interpreter serves one of them only."""
 
     user: str
     env: Pairs
     packages: str
     """Where they are; empty, those of the worker's own Python."""
-    hold: Hold
+    confinement: RunConfinement
     """Its sandbox, limits and devices."""
 
 
@@ -79,7 +79,7 @@ class Memory(NamedTuple):
     unsent: bytes
 
 
-class News(NamedTuple):
+class InterpreterEvents(NamedTuple):
     """What came in one read, kind by kind, in the order to be told."""
 
     started: list[tuple[AttemptId, float]]
@@ -96,10 +96,10 @@ class InterpreterLink:
     def __init__(
         self,
         number: int,
-        key: Key,
+        key: InterpreterKey,
         folder: str,
         owner: int,
-        on_news: Callable[[InterpreterLink, News], None],
+        on_events: Callable[[InterpreterLink, InterpreterEvents], None],
         on_broken: Callable[[InterpreterLink], None],
     ) -> None:
         self.number = number
@@ -118,7 +118,7 @@ class InterpreterLink:
         self.idle_since = 0.0
         self.usable = True
         """False once we have it killed: it gets no more work."""
-        self._on_news = on_news
+        self._on_events = on_events
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._socket, self._theirs = socket.socketpair()
@@ -232,7 +232,7 @@ class InterpreterLink:
         self.long_attempt = attempt
         return [(AttemptId(attempt), memory.running_since)]
 
-    def last_words(self) -> News:
+    def last_words(self) -> InterpreterEvents:
         """After its death: all that it had sent or was about to send."""
         chunks = [self._received]
         while True:
@@ -246,11 +246,11 @@ class InterpreterLink:
         self._received = bytearray(b"".join(chunks))
         unsent = self.read_memory().unsent
         try:
-            news = self._news()
-            news.finished.extend(self._results(unsent))
+            events = self._news()
+            events.finished.extend(self._results(unsent))
         except BrokenInterpreter:
-            news = News([], [], [], [], [], [])
-        return news
+            events = InterpreterEvents([], [], [], [], [], [])
+        return events
 
     def close(self) -> None:
         for timer in (self.head_timer, self.look_timer):
@@ -297,18 +297,18 @@ class InterpreterLink:
             return
         self._received += data
         try:
-            news = self._news()
+            events = self._news()
         except BrokenInterpreter:
             self._loop.remove_reader(self._socket)
             self._on_broken(self)
             return
-        if any(news):
-            if news.finished or news.returned or news.withdrawn:
+        if any(events):
+            if events.finished or events.returned or events.withdrawn:
                 self._head_since = clock()
-            self._on_news(self, news)
+            self._on_events(self, events)
 
-    def _news(self) -> News:
-        news = News([], [], [], [], [], [])
+    def _news(self) -> InterpreterEvents:
+        events = InterpreterEvents([], [], [], [], [], [])
         received = self._received
         start = 0
         while len(received) - start >= FRAME.size:
@@ -321,33 +321,33 @@ class InterpreterLink:
             payload = bytes(received[start + FRAME.size : end])
             start = end
             try:
-                self._take(kind, payload, news)
+                self._take(kind, payload, events)
             except struct.error as error:
                 raise BrokenInterpreter from error
         if start:
             del received[:start]
-        return news
+        return events
 
-    def _take(self, kind: int, payload: bytes, news: News) -> None:
+    def _take(self, kind: int, payload: bytes, events: InterpreterEvents) -> None:
         if kind == RESULTS:
-            news.finished.extend(self._results(payload))
+            events.finished.extend(self._results(payload))
         elif kind == STARTED:
             attempt, since = STARTED_AT.unpack(payload)
             if attempt in self.outstanding and attempt != self.long_attempt:
                 self.long_attempt = attempt
-                news.started.append((AttemptId(attempt), self._believed(since)))
+                events.started.append((AttemptId(attempt), self._believed(since)))
         elif kind == DOOMED:
-            news.doomed.append(AttemptId(struct.unpack("<Q", payload)[0]))
+            events.doomed.append(AttemptId(struct.unpack("<Q", payload)[0]))
         elif kind == STANDING:
             self._standing_since = self._standing_since or clock()
         elif kind == WRITTEN:
             attempt, stream, offset = TEXT.unpack_from(payload)
             if attempt in self.outstanding and stream in (1, 2) and offset <= SIZE_MAX:
                 text = Text(AttemptId(attempt), stream, offset, payload[TEXT.size :])
-                news.written.append(text)
+                events.written.append(text)
         else:
             assert kind in (RETURNED, WITHDRAWN)
-            ended = news.returned if kind == RETURNED else news.withdrawn
+            ended = events.returned if kind == RETURNED else events.withdrawn
             for (attempt,) in struct.iter_unpack("<Q", payload):
                 if self._let_go(attempt) is not None:
                     ended.append(AttemptId(attempt))

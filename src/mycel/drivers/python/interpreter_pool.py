@@ -12,17 +12,17 @@ from typing import Final
 
 import msgspec
 
-from mycel.drivers.helper.helper_client import Helper
+from mycel.drivers.helper.helper_client import HelperClient
 from mycel.drivers.helper.helper_messages import (
     INTERPRETER_MEMORY,
     INTERPRETER_SOCKET,
-    StartInterpreter,
-    StopInterpreter,
+    StartProgram,
+    StopProgram,
 )
 from mycel.drivers.interface import LONG_SECONDS, OUTPUT_BYTES_MAX, VALUE_BYTES_MAX
-from mycel.drivers.report_server import SOCKET_VARIABLE, Desk
+from mycel.drivers.report_server import SOCKET_VARIABLE, ReportServer
 
-from .interpreter_link import InterpreterLink, Key, News
+from .interpreter_link import InterpreterEvents, InterpreterKey, InterpreterLink
 from .interpreter_records import clock
 
 _PROGRAM: Final = str(Path(__file__).with_name("interpreter.py").resolve())
@@ -42,14 +42,14 @@ class InterpreterPool:
 
     def __init__(
         self,
-        helper: Helper,
+        helper: HelperClient,
         root: Path,
         environment: dict[str, str],
         limits: PoolLimits,
         owner: int,
         grace_seconds: float,
-        on_news: Callable[[InterpreterLink, News], None],
-        desk: Desk | None = None,
+        on_events: Callable[[InterpreterLink, InterpreterEvents], None],
+        report_server: ReportServer | None = None,
     ) -> None:
         self._helper = helper
         self._root = root
@@ -57,8 +57,8 @@ class InterpreterPool:
         self._limits = limits
         self._owner = owner
         self._grace_seconds = grace_seconds
-        self._on_news = on_news
-        self._desk = desk
+        self._on_events = on_events
+        self._report_server = report_server
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count(1)
         self._idle: list[InterpreterLink] = []
@@ -68,7 +68,7 @@ class InterpreterPool:
         self._empty.set()
         self.links: dict[int, InterpreterLink] = {}
 
-    def take(self, key: Key) -> InterpreterLink:
+    def take(self, key: InterpreterKey) -> InterpreterLink:
         """One of this user, environment and hold."""
         for link in reversed(self._idle):
             if link.key == key:
@@ -95,15 +95,15 @@ class InterpreterPool:
         """Kills it, with all of its process group."""
         link.usable = False
         grace_seconds = 0.0 if at_once else self._grace_seconds
-        self._helper.post(StopInterpreter(link.number, grace_seconds))
+        self._helper.post(StopProgram(link.number, grace_seconds))
 
     def forget(self, number: int) -> InterpreterLink | None:
         """It has ended."""
         link = self.links.pop(number, None)
         if link is not None and link in self._idle:
             self._idle.remove(link)
-        if link is not None and self._desk is not None:
-            self._desk.close_one(f"interpreter-{number}")
+        if link is not None and self._report_server is not None:
+            self._report_server.close_one(f"interpreter-{number}")
         if not self.links:
             self._empty.set()
         return link
@@ -115,10 +115,10 @@ class InterpreterPool:
             self.discard(link, at_once=True)
         await self._empty.wait()
 
-    def _start(self, key: Key) -> InterpreterLink:
+    def _start(self, key: InterpreterKey) -> InterpreterLink:
         number = next(self._numbers)
         folder = f"{self._root}/interpreter-{number}"
-        link = InterpreterLink(number, key, folder, self._owner, self._on_news, self.discard)
+        link = InterpreterLink(number, key, folder, self._owner, self._on_events, self.discard)
         self.links[number] = link
         self._empty.clear()
         with contextlib.suppress(OSError):  # the helper finds none then, and says so
@@ -140,12 +140,12 @@ class InterpreterPool:
         if packages:
             inherited.pop("PYTHONPATH", None)  # of the worker's own Python
         environment = {**inherited, **dict(key.env), "MYCEL_WORKDIR": folder}
-        hold = key.hold
-        if self._desk is not None:
-            path = self._desk.open(f"interpreter-{number}", link.running)
+        confinement = key.confinement
+        if self._report_server is not None:
+            path = self._report_server.open(f"interpreter-{number}", link.running)
             environment[SOCKET_VARIABLE] = path
-            hold = msgspec.structs.replace(hold, socket=path)
-        request = StartInterpreter(number, command, environment, folder, hold)
+            confinement = msgspec.structs.replace(confinement, socket=path)
+        request = StartProgram(number, command, environment, folder, confinement)
         self._helper.post_with_descriptors(request, link.descriptors())
         link.handed_over()
         return link

@@ -25,17 +25,17 @@ import msgspec
 
 from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.model.failures import LIMIT
-from mycel.drivers.helper.helper_client import Helper
+from mycel.drivers.helper.helper_client import HelperClient
 from mycel.drivers.helper.helper_lanes import describe_exit
-from mycel.drivers.helper.helper_messages import InterpreterEnded
+from mycel.drivers.helper.helper_messages import ProgramEnded
 from mycel.drivers.helper.leftovers import kill_abandoned, remove_leftovers
 from mycel.drivers.inherited_environment import inherited_environment
 from mycel.drivers.interface import GRACE_SECONDS, DriverListener, Finished, FinishedState, Run
 from mycel.drivers.process.command_driver import HELPER_LOST
-from mycel.drivers.report_server import Desk
-from mycel.drivers.task_devices import Holding
+from mycel.drivers.report_server import ReportServer
+from mycel.drivers.task_devices import ConfinementPolicy
 
-from .interpreter_link import InterpreterLink, Key, News
+from .interpreter_link import InterpreterEvents, InterpreterKey, InterpreterLink
 from .interpreter_pool import InterpreterPool, PoolLimits
 from .interpreter_records import clock
 
@@ -53,7 +53,7 @@ class _Lane:
         """Not yet with an interpreter."""
         self.link: InterpreterLink | None = None
         self.closed = False
-        self.key: tuple[Run, Key] | None = None
+        self.key: tuple[Run, InterpreterKey] | None = None
         """The last key that was worked out, and what for."""
 
 
@@ -62,19 +62,19 @@ class PythonDriver:
 
     def __init__(
         self,
-        helper: Helper,
+        helper: HelperClient,
         listener: DriverListener,
         root: Path,
         *,
         grace_seconds: float = GRACE_SECONDS,
         limits: PoolLimits | None = None,
         environment: dict[str, str] | None = None,
-        holding: Holding | None = None,
-        desk: Desk | None = None,
+        policy: ConfinementPolicy | None = None,
+        report_server: ReportServer | None = None,
     ) -> None:
         self._helper = helper
         self._listener = listener
-        self._holding = holding or Holding()
+        self._policy = policy or ConfinementPolicy()
         self._loop = asyncio.get_running_loop()
         root.mkdir(parents=True, exist_ok=True)
         self._root = root.resolve()
@@ -86,10 +86,10 @@ class PythonDriver:
             self._root,
             environment,
             limits or PoolLimits(),
-            self._holding.owner,
+            self._policy.owner,
             grace_seconds,
             self._told,
-            desk,
+            report_server,
         )
         self._lanes: dict[LaneId, _Lane] = {}
         self._lane_of: dict[int, LaneId] = {}
@@ -136,7 +136,7 @@ class PythonDriver:
                     self._stop(link, attempt, "cancelled")
 
     def close_lane(self, lane: LaneId) -> None:
-        self._holding.cores.give_back(lane)
+        self._policy.cores.give_back(lane)
         state = self._lanes.get(lane)
         if state is None:
             return
@@ -198,14 +198,14 @@ class PythonDriver:
             if state.link is not None:
                 self._release(state.link)
 
-    def _key(self, lane: LaneId, state: _Lane, run: Run) -> Key:
+    def _key(self, lane: LaneId, state: _Lane, run: Run) -> InterpreterKey:
         """Worked out anew only where it may differ: of one lane, runs mostly share all that
         counts, and it takes as long as a quick call."""
         if state.key is not None and _is_alike(run, state.key[0]):
             return state.key[1]
         packages = run.work.environment
         path = "" if packages is None else packages.path
-        key = Key(run.user, run.work.env, path, self._holding.of(lane, run))
+        key = InterpreterKey(run.user, run.work.env, path, self._policy.of(lane, run))
         state.key = (msgspec.structs.replace(run, arguments=b""), key)
         return key
 
@@ -218,7 +218,7 @@ class PythonDriver:
                 del self._where[attempt]
             self._listener.returned(lane, returned)
 
-    def _link_for(self, lane: LaneId, state: _Lane, key: Key) -> InterpreterLink | None:
+    def _link_for(self, lane: LaneId, state: _Lane, key: InterpreterKey) -> InterpreterLink | None:
         """The interpreter of this lane; nothing while another one is still to end there."""
         link = state.link
         if link is not None:
@@ -258,7 +258,7 @@ class PythonDriver:
             return
         under_way = link.under_way()
         head = next(iter(link.outstanding.values())) if under_way is None else under_way[0]
-        wait = self._holding.timeout(head.work.timeout_seconds)
+        wait = self._policy.timeout(head.work.timeout_seconds)
         if wait is None:
             return
         if under_way is not None:
@@ -277,7 +277,7 @@ class PythonDriver:
         under_way = link.under_way()
         if under_way is not None:
             run, since = under_way
-            timeout = self._holding.timeout(run.work.timeout_seconds)
+            timeout = self._policy.timeout(run.work.timeout_seconds)
             if timeout is not None and clock() - since >= timeout:
                 self._stop(link, run.attempt, "timed_out")
                 return
@@ -295,7 +295,7 @@ class PythonDriver:
         self._look_soon(link)
         unheard = link.unheard(clock() - UNHEARD_SECONDS)
         if unheard:
-            self._told(link, News(unheard, [], [], [], [], []))
+            self._told(link, InterpreterEvents(unheard, [], [], [], [], []))
 
     def _stop(self, link: InterpreterLink, attempt: AttemptId, state: FinishedState) -> None:
         if attempt not in link.stopped_as:
@@ -312,35 +312,35 @@ class PythonDriver:
 
     # ── from the interpreters ──
 
-    def _told(self, link: InterpreterLink, news: News) -> None:
+    def _told(self, link: InterpreterLink, events: InterpreterEvents) -> None:
         listener = self._listener
         lane = self._lane_of.get(link.number)
-        if news.doomed and link.usable:
+        if events.doomed and link.usable:
             self._pool.discard(link)
-        if news.started:
-            listener.started(news.started)
+        if events.started:
+            listener.started(events.started)
             if lane is not None:
                 self._return_if_long(lane, self._lanes[lane])
-        if news.written:
-            listener.wrote(news.written)
-        if news.finished:
-            listener.finished(news.finished)
+        if events.written:
+            listener.wrote(events.written)
+        if events.finished:
+            listener.finished(events.finished)
             self._watch_head(link)
-        if news.returned and lane is not None:
-            listener.returned(lane, news.returned)
-        if news.withdrawn:
-            listener.withdrawn(news.withdrawn)
+        if events.returned and lane is not None:
+            listener.returned(lane, events.returned)
+        if events.withdrawn:
+            listener.withdrawn(events.withdrawn)
         if lane is not None and not link.outstanding:
             state = self._lanes[lane]
             if state.waiting or state.closed:
                 self._to_flush.add(lane)
                 self._flush_soon()
 
-    def _interpreter_ended(self, ended: InterpreterEnded) -> None:
+    def _interpreter_ended(self, ended: ProgramEnded) -> None:
         link = self._pool.forget(ended.interpreter)
         if link is None:
             return
-        news = link.last_words()
+        events = link.last_words()
         memory = link.read_memory()
         # Who was to be killed with it is not saved by what it says.
         stopped = [one for one in link.stopped_as if one in link.outstanding and not link.usable]
@@ -352,12 +352,12 @@ class PythonDriver:
             link.outstanding.pop(head.attempt if head else 0, None)
         if head is not None:
             since = memory.running_since if memory.running == head.attempt else 0.0
-            news.finished.append(self._victim(link, head, ended, since))
+            events.finished.append(self._victim(link, head, ended, since))
         rest = [AttemptId(attempt) for attempt in link.outstanding]
-        (news.withdrawn if self._closing else news.returned).extend(rest)
+        (events.withdrawn if self._closing else events.returned).extend(rest)
         link.outstanding.clear()
         link.close()
-        self._told(link, news)
+        self._told(link, events)
         lane = self._lane_of.pop(link.number, None)
         if lane is not None:
             self._lanes[lane].link = None
@@ -365,7 +365,7 @@ class PythonDriver:
             self._flush_soon()
 
     def _victim(
-        self, link: InterpreterLink, run: Run, ended: InterpreterEnded, since: float
+        self, link: InterpreterLink, run: Run, ended: ProgramEnded, since: float
     ) -> Finished:
         """The end of the attempt that ran when its interpreter died."""
         now = clock()
@@ -375,7 +375,7 @@ class PythonDriver:
         code = ""
         if run.attempt in link.stopped_as:
             state = link.stopped_as[run.attempt]
-            timeout = self._holding.timeout(run.work.timeout_seconds) or 0.0
+            timeout = self._policy.timeout(run.work.timeout_seconds) or 0.0
             error = f"timed out after {timeout:g} s" if state == "timed_out" else "cancelled"
         elif ended.broken_limit:
             error, code = ended.broken_limit, LIMIT
@@ -422,7 +422,7 @@ class PythonDriver:
     def _helper_lost(self) -> None:
         kill_abandoned(self._root)
         for number in list(self._pool.links):
-            self._interpreter_ended(InterpreterEnded(number, 137, b""))
+            self._interpreter_ended(ProgramEnded(number, 137, b""))
 
 
 def _is_alike(run: Run, other: Run) -> bool:

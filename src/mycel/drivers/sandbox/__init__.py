@@ -1,14 +1,14 @@
-"""What holds a task: a sandbox by bubblewrap and Landlock, control groups, limits of the process.
+"""How a task is confined: bubblewrap, Landlock, seccomp, control groups, process limits.
 
-    starting     the worker, once: what this machine can do, and what is to be done    ─▶ Confine
-    holding      for each run: the network, limits, paths and devices that it has      ─▶ Hold
-    launching    the spawn helper: a Hold becomes words before the command, a group, ids
-    bubblewrap   what a task sees of the machine
-    etc_folder   what it sees of /etc
-    landlock     what it may do with what it sees
-    filter       which system calls it may make
-    groups       control groups, version 1 and version 2; `group_places` where they may be
-    keeping      limits that nobody else enforces
+    detection         the worker, once: what this machine can do        ─▶ SandboxPlan
+    run_confinement   each run: its network, limits, paths and devices  ─▶ RunConfinement
+    launch            the spawn helper: arguments before the command, a control group, ids
+    bubblewrap        what a task sees of the machine
+    etc_folder        what it sees of /etc
+    landlock          what it may do with what it sees
+    seccomp_filter    which system calls it may make
+    cgroups           control groups, version 1 and 2; `cgroup_paths` says where they may be
+    soft_limits       limits that nothing else enforces
 
 A task's own process never has more than it was given: ids are dropped for good inside, before
 its first instruction, and its environment reaches no program that still has them.

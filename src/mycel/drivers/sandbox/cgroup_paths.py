@@ -16,13 +16,13 @@ from typing import Final
 from mycel.devices.cgroup import MEMBERSHIP, ROOT, groups, upwards
 
 from .cgroups import members_of, read, remove_places, set_memory
-from .run_confinement import MEMORY_FLOOR_BYTES, GroupsPlan
+from .run_confinement import MEMORY_FLOOR_BYTES, CgroupPlan
 
 CONTROLLERS: Final = ("memory", "pids", "cpu")
 NODE: Final = "mycel-node"
 
 
-class NoGroups(Exception):
+class NoCgroups(Exception):
     """This worker may make no control groups; says why."""
 
 
@@ -32,7 +32,7 @@ def make_places(
     own: tuple[int, ...],
     root: Path = ROOT,
     membership: Path = MEMBERSHIP,
-) -> GroupsPlan:
+) -> CgroupPlan:
     """`memory`: what all tasks together may have; `own`: the processes of this node."""
     found = list(groups(membership))
     places: dict[str, str] = {}
@@ -52,8 +52,8 @@ def make_places(
         _limit_all(version, places, max(memory, MEMORY_FLOOR_BYTES) if memory else 0)
     except OSError as error:
         remove_places(places)
-        raise NoGroups(f"{error.strerror}: {error.filename or 'control groups'}") from error
-    return GroupsPlan(version, places)
+        raise NoCgroups(f"{error.strerror}: {error.filename or 'control groups'}") from error
+    return CgroupPlan(version, places)
 
 
 def _is_real_time() -> bool:
@@ -65,14 +65,14 @@ def _unified_place(
 ) -> Path:
     path = next((path for controllers, path in found if not controllers), None)
     if path is None:
-        raise NoGroups("this process is in none")
+        raise NoCgroups("this process is in none")
     home = next(upwards(root, path))
     if home.name == NODE:
         home = home.parent
     there = set(read(home / "cgroup.controllers").split())
     missing = [name for name in ("memory", "pids") if name not in there]
     if missing:
-        raise NoGroups(f"the controllers {', '.join(missing)} are not given to {home}")
+        raise NoCgroups(f"the controllers {', '.join(missing)} are not given to {home}")
     wanted = " ".join(f"+{name}" for name in CONTROLLERS if name in there)
     try:
         try:
@@ -80,7 +80,7 @@ def _unified_place(
         except OSError:
             strangers = members_of(home) - set(own)
             if strangers:
-                raise NoGroups(
+                raise NoCgroups(
                     f"{home} has other processes: start the worker by systemd with Delegate=yes, "
                     "or in a container"
                 ) from None
@@ -92,7 +92,7 @@ def _unified_place(
         place.mkdir(exist_ok=True)
         (place / "cgroup.subtree_control").write_text(wanted, encoding="ascii")
     except OSError as error:
-        raise NoGroups(f"{error.strerror}: {error.filename}") from error
+        raise NoCgroups(f"{error.strerror}: {error.filename}") from error
     return place
 
 

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from .run_confinement import MEMORY_FLOOR_BYTES, GroupsPlan, Limits
+from .run_confinement import MEMORY_FLOOR_BYTES, CgroupPlan, Limits
 
 PERIOD_MICROSECONDS: Final = 100_000
 KILL_SECONDS: Final = 2.0
@@ -25,7 +25,7 @@ _TAKEN_FIRST: Final = ("score", "500")
 """The kernel, where it runs out of memory, is to take a task and not the node."""
 
 
-class Group:
+class Cgroup:
     """One task's, or one interpreter's, at a time."""
 
     def __init__(self, version: int, folders: dict[str, Path], limits: Limits) -> None:
@@ -109,21 +109,21 @@ class Group:
         return 0
 
 
-class Groups:
+class Cgroups:
     """All groups of one helper; whoever makes the plan has made the places."""
 
-    def __init__(self, plan: GroupsPlan) -> None:
+    def __init__(self, plan: CgroupPlan) -> None:
         self._plan = plan
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, Cgroup] = {}
 
-    def enter(self, name: str, limits: Limits) -> Group:
+    def enter(self, name: str, limits: Limits) -> Cgroup:
         """Raises OSError if there can be no more groups."""
         group = self._groups.get(name)
         if group is None:
             folders = {kind: Path(place) / name for kind, place in self._plan.places.items()}
             for folder in folders.values():
                 folder.mkdir(exist_ok=True)
-            group = self._groups[name] = Group(self._plan.version, folders, limits)
+            group = self._groups[name] = Cgroup(self._plan.version, folders, limits)
         group.prepare(limits)
         return group
 

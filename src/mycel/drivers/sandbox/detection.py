@@ -39,11 +39,11 @@ from .bubblewrap import (
     online_words,
     wrap_words,
 )
-from .cgroup_paths import NoGroups, make_places
+from .cgroup_paths import NoCgroups, make_places
 from .etc_folder import make_etc_folder
-from .launch import LAUNCHER_DESCRIPTOR, Descriptors, hold_words, memory_file
-from .run_confinement import Confine, GroupsPlan, Hold, give
-from .seccomp_filter import Alone, filter_program
+from .launch import LAUNCHER_DESCRIPTOR, Descriptors, confinement_words, memory_file
+from .run_confinement import CgroupPlan, RunConfinement, SandboxPlan, give
+from .seccomp_filter import NoNamespaces, filter_program
 
 BUBBLEWRAP: Final = "bubblewrap"
 NAMESPACES: Final = "namespaces"
@@ -69,10 +69,10 @@ class Unreadable(NoSandbox):
     """The walls stand, and Mycel's own files are behind them."""
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What tasks of this worker are held by."""
 
-    confine: Confine
+    plan: SandboxPlan
     sandbox: str
     """`bubblewrap`, `namespaces`, or nothing."""
     walls: tuple[str, ...]
@@ -97,53 +97,53 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return f"{held}; for more, {self.advice}" if self.advice else held
 
 
-def stand(
+def detect_sandbox(
     settings: Worker, root: Path, hidden: Path, memory: int, own: tuple[int, ...]
-) -> Standing:
+) -> SandboxStatus:
     """`root` has the tasks' folders, `hidden` is the node's own folder, `own` are the processes
     of this node. Raises `NoSandbox`."""
     remarks: dict[str, str] = {}
     launcher = _native.launcher()
-    confine = Confine(launcher=launcher)
+    plan = SandboxPlan(launcher=launcher)
     if settings.sandbox == "off":
         remarks["sandbox"] = 'switched off: [worker] sandbox = "off"'
     elif not launcher:
         remarks["sandbox"] = "there is none but on Linux, on x86-64 and arm64"
     else:
-        confine = _confined(settings, root, hidden, launcher, remarks)
-    if settings.sandbox == "required" and not confine.wrap:
+        plan = _confined(settings, root, hidden, launcher, remarks)
+    if settings.sandbox == "required" and not plan.wrap:
         raise NoSandbox(remarks["sandbox"])
-    plan: GroupsPlan | None = None
+    cgroups: CgroupPlan | None = None
     try:
         if launcher:
-            if not confine.keeps_files:
-                _try(confine, root)  # or nobody would have: limited tasks start by it, too
-            plan = make_places(_mark(root), memory, own)
-    except (NoGroups, NoSandbox) as error:
+            if not plan.keeps_files:
+                _try(plan, root)  # or nobody would have: limited tasks start by it, too
+            cgroups = make_places(_mark(root), memory, own)
+    except (NoCgroups, NoSandbox) as error:
         remarks["limits"] = f"by process, not by control groups: {error}"
-    confine = msgspec.structs.replace(confine, groups=plan)
+    plan = msgspec.structs.replace(plan, cgroups=cgroups)
     closed = ""
-    if settings.sandbox != "off" and not confine.keeps_files:
+    if settings.sandbox != "off" and not plan.keeps_files:
         if UNREADABLE in remarks:
             closed = remarks[UNREADABLE]
         elif os.geteuid() == 0:
             closed = _refusal(remarks)
-    return Standing(
-        confine=confine,
-        sandbox=_kind(confine),
-        walls=_walls(confine),
-        network=settings.allow_network or not confine.keeps_files,
-        limits=_enforced(plan),
+    return SandboxStatus(
+        plan=plan,
+        sandbox=_kind(plan),
+        walls=_walls(plan),
+        network=settings.allow_network or not plan.keeps_files,
+        limits=_enforced(cgroups),
         remarks=remarks,
         closed=closed,
-        advice="" if confine.wrap or settings.sandbox == "off" else _advice(),
+        advice="" if plan.wrap or settings.sandbox == "off" else _advice(),
     )
 
 
-def _kind(confine: Confine) -> str:
-    if not confine.wrap:
+def _kind(plan: SandboxPlan) -> str:
+    if not plan.wrap:
         return ""
-    return NAMESPACES if confine.own else BUBBLEWRAP
+    return NAMESPACES if plan.own else BUBBLEWRAP
 
 
 def _refusal(remarks: dict[str, str]) -> str:
@@ -168,12 +168,12 @@ def _advice() -> str:
     return allow if shutil.which("bwrap") else f"{INSTALL}, or {allow}"
 
 
-def _enforced(plan: GroupsPlan | None) -> tuple[str, ...]:
-    if plan is None:
+def _enforced(cgroups: CgroupPlan | None) -> tuple[str, ...]:
+    if cgroups is None:
         by_process = ("memory",) if os.geteuid() == 0 else ("memory", "processes")
         return (*by_process, "file_size", "disk", "wall_time")
     kinds = {"memory": "memory", "cpu": "cpu", "pids": "processes"}
-    there = [kinds[kind] for kind in kinds if plan.version == 2 or kind in plan.places]
+    there = [kinds[kind] for kind in kinds if cgroups.version == 2 or kind in cgroups.places]
     return (*there, "file_size", "disk", "wall_time")
 
 
@@ -182,29 +182,29 @@ def _mark(root: Path) -> str:
     return hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
 
 
-def _walls(confine: Confine) -> tuple[str, ...]:
+def _walls(plan: SandboxPlan) -> tuple[str, ...]:
     found = {
-        _kind(confine): bool(confine.wrap),
-        "seccomp": bool(confine.filter),
-        f"landlock {landlock.version()}": confine.rules is not None,
+        _kind(plan): bool(plan.wrap),
+        "seccomp": bool(plan.filter),
+        f"landlock {landlock.version()}": plan.rules is not None,
     }
     return tuple(name for name, is_there in found.items() if is_there)
 
 
 def _confined(
     settings: Worker, root: Path, hidden: Path, launcher: bytes, remarks: dict[str, str]
-) -> Confine:
+) -> SandboxPlan:
     """The most that works here, each tried."""
     readable = _readable(settings.readable_paths)
     kernel = landlock.version()
     if not kernel:
         remarks["landlock"] = "this kernel has none, or too old a one (Linux 5.19 or later has it)"
-    bare = Confine(
+    bare = SandboxPlan(
         launcher=launcher,
         filter=filter_program() or b"",
         visible=(*SYSTEM, *SYSTEM_LINKS, *(f"/etc/{name}" for name in ETC), *readable),
     )
-    candidates: list[tuple[str, Confine]] = []
+    candidates: list[tuple[str, SandboxPlan]] = []
     for program in (shutil.which("bwrap"), ""):
         if program is None:
             remarks[BUBBLEWRAP] = "not installed"
@@ -220,29 +220,29 @@ def _confined(
         candidates.append(("sandbox", wrapped))
     if kernel and os.geteuid() != 0:
         candidates.append(("landlock", _kept(bare, kernel, readable, str(hidden.resolve()))))
-    for wall, confine in candidates:
+    for wall, plan in candidates:
         try:
-            _try(confine, root)
+            _try(plan, root)
         except NoSandbox as error:
             remarks[UNREADABLE if isinstance(error, Unreadable) else wall] = str(error)
         else:
             remarks.pop(UNREADABLE, None)
-            if confine.wrap:
+            if plan.wrap:
                 remarks.pop("sandbox", None)  # of the one tried before
-            if confine.rules is not None:
+            if plan.rules is not None:
                 remarks.pop("landlock", None)
-            return confine
-    return Confine(launcher=launcher)
+            return plan
+    return SandboxPlan(launcher=launcher)
 
 
 def _wrapped(
-    bare: Confine,
+    bare: SandboxPlan,
     program: str,
     settings: Worker,
     hidden: Path,
     etc: Path,
     readable: tuple[str, ...],
-) -> Confine:
+) -> SandboxPlan:
     """`program`: bubblewrap, or nothing where the launcher does it."""
     is_root = os.geteuid() == 0
     seen = (*SYSTEM, *SYSTEM_LINKS, "/etc", *readable)
@@ -270,7 +270,7 @@ def _wrapped(
     )
 
 
-def _kept(bare: Confine, kernel: int, readable: tuple[str, ...], hidden: str) -> Confine:
+def _kept(bare: SandboxPlan, kernel: int, readable: tuple[str, ...], hidden: str) -> SandboxPlan:
     """By Landlock and seccomp, without namespaces."""
     signals = landlock.scopes_signals(kernel)
     folder = str(_package().parent)
@@ -280,8 +280,9 @@ def _kept(bare: Confine, kernel: int, readable: tuple[str, ...], hidden: str) ->
     return msgspec.structs.replace(
         bare,
         rules=landlock.rules(kernel, readable, wrapped=False, hidden=hidden, listed=listed),
-        filter=filter_program(alone=Alone(network=False, scopes_signals=signals)) or b"",
-        online_filter=filter_program(alone=Alone(network=True, scopes_signals=signals)) or b"",
+        filter=filter_program(alone=NoNamespaces(network=False, scopes_signals=signals)) or b"",
+        online_filter=filter_program(alone=NoNamespaces(network=True, scopes_signals=signals))
+        or b"",
     )
 
 
@@ -318,21 +319,21 @@ def _readable(configured: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(str(path) for path in kept)
 
 
-def _try(confine: Confine, root: Path) -> None:
+def _try(plan: SandboxPlan, root: Path) -> None:
     root.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="trial-", dir=root))
-        alone = "Landlock" if confine.rules is not None else "the launcher"
-        kind = _kind(confine) or alone
+        alone = "Landlock" if plan.rules is not None else "the launcher"
+        kind = _kind(plan) or alone
         package = str(_package() / "__init__.py")
         try:
-            give(folder, confine.user)
+            give(folder, plan.user)
             files = Descriptors(
-                _held_file(stack, "mycel-launch", confine.launcher),
-                _held_file(stack, "mycel-filter", confine.filter) if confine.filter else -1,
+                _held_file(stack, "mycel-launch", plan.launcher),
+                _held_file(stack, "mycel-filter", plan.filter) if plan.filter else -1,
             )
             launcher = f"/proc/self/fd/{files.launcher}"
-            words = hold_words(confine, Hold(), folder, launcher, (), {}, files)
+            words = confinement_words(plan, RunConfinement(), folder, launcher, (), {}, files)
             done = subprocess.run(
                 [*words, "/bin/sh", "-c", _TRIAL, "sh", sys.executable, package],
                 env={"PATH": os.defpath},

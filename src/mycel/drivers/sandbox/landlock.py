@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from .bubblewrap import ETC, PROCESSORS, SYSTEM, SYSTEM_LINKS, is_within
-from .run_confinement import Hold, Rules
+from .run_confinement import LandlockRules, RunConfinement
 
 VERSION_MIN: Final = 2
 _CREATE_RULESET: Final = 444
@@ -112,7 +112,7 @@ def rules(
     wrapped: bool,
     hidden: str = "",
     listed: tuple[str, ...] = (),
-) -> Rules | None:
+) -> LandlockRules | None:
     """What all tasks have in common; nothing for a kernel without. `wrapped`: in a sandbox, where
     processes, terminals and the places that hold temporary files are the task's own. Without one,
     `hidden` is kept out of every readable path, and of the `listed` folders only names are told."""
@@ -144,17 +144,17 @@ def rules(
     for path in shown:
         if Path(path).exists():
             words += path_words(READ, path)
-    return Rules(tuple(words), read=READ, write=files, device=device)
+    return LandlockRules(tuple(words), read=READ, write=files, device=device)
 
 
-def rule_words(common: Rules, hold: Hold, folder: str) -> list[str]:
+def rule_words(common: LandlockRules, confinement: RunConfinement, folder: str) -> list[str]:
     """All rules of one run."""
     words = [*common.words, *path_words(common.write, folder)]
-    for path in hold.readable:
+    for path in confinement.readable:
         words += path_words(common.read, path)
-    for path in hold.writable:
+    for path in confinement.writable:
         words += path_words(common.write, path)
-    for path in hold.devices:
+    for path in confinement.devices:
         words += path_words(common.device, path)
     return words
 

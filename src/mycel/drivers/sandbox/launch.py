@@ -29,9 +29,9 @@ from typing import Final
 import msgspec
 
 from .bubblewrap import LINKS_MAX, device_words, folder_words, is_within, path_words, with_room
-from .cgroups import Group, Groups
+from .cgroups import Cgroup, Cgroups
 from .landlock import rule_words
-from .run_confinement import Confine, Hold, Limits, give
+from .run_confinement import Limits, RunConfinement, SandboxPlan, give
 
 CHANNEL_DESCRIPTOR: Final = 7
 """Where a task reports that may connect to nothing."""
@@ -82,7 +82,7 @@ class Launch(msgspec.Struct, frozen=True):
     environment: dict[str, str]
     opens: tuple[tuple[int, str], ...] = ()
     """Files that it finds open, by number."""
-    group: Group | None = None
+    group: Cgroup | None = None
     confined: bool = False
     """Whether it has processes of its own, which end together."""
     kept: bool = False
@@ -91,13 +91,13 @@ class Launch(msgspec.Struct, frozen=True):
     cores: tuple[int, ...] = ()
 
 
-class Launching:
-    def __init__(self, confine: Confine) -> None:
-        self._confine = confine
-        self._groups = None if confine.groups is None else Groups(confine.groups)
-        files = Descriptors(LAUNCHER_DESCRIPTOR, FILTER_DESCRIPTOR if confine.filter else -1)
+class Launcher:
+    def __init__(self, plan: SandboxPlan) -> None:
+        self._plan = plan
+        self._cgroups = None if plan.cgroups is None else Cgroups(plan.cgroups)
+        files = Descriptors(LAUNCHER_DESCRIPTOR, FILTER_DESCRIPTOR if plan.filter else -1)
         self._files = files
-        self._roomy: dict[int, Confine] = {}
+        self._roomy: dict[int, SandboxPlan] = {}
         self._path = os.environ.get("PATH", "")
         # The worker's own may name only places that tasks do not see.
         missing = [one for one in SYSTEM_PATH if one not in self._path.split(os.pathsep)]
@@ -105,42 +105,42 @@ class Launching:
         self._opens: list[tuple[int, str]] = []
         # Opened anew by each: a copy of the descriptor would share its position.
         self._launcher = ""
-        if confine.launcher:
-            self._launcher = f"/proc/self/fd/{memory_file('mycel-launch', confine.launcher)}"
+        if plan.launcher:
+            self._launcher = f"/proc/self/fd/{memory_file('mycel-launch', plan.launcher)}"
             self._opens.append((files.launcher, self._launcher))
         self._online = self._opens
-        if confine.filter:
-            path = f"/proc/self/fd/{memory_file('mycel-filter', confine.filter)}"
+        if plan.filter:
+            path = f"/proc/self/fd/{memory_file('mycel-filter', plan.filter)}"
             other = path
-            if confine.online_filter:
-                other = f"/proc/self/fd/{memory_file('mycel-filter', confine.online_filter)}"
+            if plan.online_filter:
+                other = f"/proc/self/fd/{memory_file('mycel-filter', plan.online_filter)}"
             self._online = [*self._opens, (files.filter, other)]
             self._opens = [*self._opens, (files.filter, path)]
 
     @property
     def confines(self) -> bool:
-        return bool(self._confine.wrap)
+        return bool(self._plan.wrap)
 
     def give(self, folder: str) -> None:
         """Makes a working folder the task's own."""
-        give(folder, self._confine.user)
+        give(folder, self._plan.user)
 
-    def sees(self, path: str, hold: Hold, folder: str) -> bool:
+    def sees(self, path: str, confinement: RunConfinement, folder: str) -> bool:
         """Whether a path of this machine is there for a task."""
-        confine = self._confine
-        if not confine.keeps_files:
+        plan = self._plan
+        if not plan.keeps_files:
             return True
         real = os.path.realpath(path)  # costs less than what wraps it
-        there = (*confine.visible, *hold.readable, *hold.writable, folder)
+        there = (*plan.visible, *confinement.readable, *confinement.writable, folder)
         return any(is_within(real, one) for one in there)
 
-    def inside(self, path: str, hold: Hold, folder: str) -> str:
+    def inside(self, path: str, confinement: RunConfinement, folder: str) -> str:
         """The path by which a task finds a program: a link to it, from where tasks see nothing, is
         followed as far as needed, and no further, since some programs go by their name."""
-        confine = self._confine
-        if not confine.keeps_files or not path.startswith("/"):
+        plan = self._plan
+        if not plan.keeps_files or not path.startswith("/"):
             return path
-        there = (*confine.visible, *hold.readable, *hold.writable, folder)
+        there = (*plan.visible, *confinement.readable, *confinement.writable, folder)
         one = path
         for _ in range(LINKS_MAX):
             if any(is_within(one, place) for place in there):
@@ -150,46 +150,48 @@ class Launching:
             one = os.path.normpath(os.path.join(os.path.dirname(one), os.readlink(one)))
         return os.path.realpath(path)
 
-    def check(self, path: str, hold: Hold, folder: str) -> None:
+    def check(self, path: str, confinement: RunConfinement, folder: str) -> None:
         """Raises the error of a command that cannot be started, which inside the sandbox nobody
         could tell from the command's own."""
-        if not self._confine.keeps_files:
+        if not self._plan.keeps_files:
             return
         mode = os.stat(path).st_mode
-        if not self.sees(path, hold, folder):
+        if not self.sees(path, confinement, folder):
             raise NotVisible(path)
         if not stat.S_ISREG(mode) or not mode & 0o111:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
-    def launch(self, hold: Hold, folder: str, name: str, environment: dict[str, str]) -> Launch:
+    def launch(
+        self, confinement: RunConfinement, folder: str, name: str, environment: dict[str, str]
+    ) -> Launch:
         """`name` is that of its control group. Raises OSError if that cannot be made."""
-        confine = self._confine
-        environment = {**environment, **dict(hold.environment)}
-        limits = hold.limits
+        plan = self._plan
+        environment = {**environment, **dict(confinement.environment)}
+        limits = confinement.limits
         group = None
         # To join costs as much as to start a process: nobody pays who is not limited.
-        if self._groups is not None and (limits.memory or limits.cores or limits.processes):
-            group = self._groups.enter(name, limits)
+        if self._cgroups is not None and (limits.memory or limits.cores or limits.processes):
+            group = self._cgroups.enter(name, limits)
         joining = () if group is None else group.words
         words: list[str] = []
         opens: tuple[tuple[int, str], ...] = ()
-        if confine.keeps_files:
+        if plan.keeps_files:
             environment["HOME"] = folder
             if environment.get("PATH") == self._path:
                 environment["PATH"] = self._path_inside
-            if confine.wrap:
+            if plan.wrap:
                 environment.pop("TMPDIR", None)
             else:
                 environment["TMPDIR"] = folder  # the machine's own is not for tasks
-                if hold.socket:
+                if confinement.socket:
                     environment[SOCKET_VARIABLE] = f"fd:{CHANNEL_DESCRIPTOR}"
             environment, loaders = _parted(environment)
             if limits.memory and group is None:
-                confine = self._with_room(limits.memory)
+                plan = self._with_room(limits.memory)
             files, parent = self._files, os.getpid()
-            words = hold_words(
-                confine,
-                hold,
+            words = confinement_words(
+                plan,
+                confinement,
                 folder,
                 self._launcher,
                 joining,
@@ -198,7 +200,7 @@ class Launching:
                 parent,
                 tuple(_allowed(_process_limits(limits, grouped=group is not None))),
             )
-            opens = tuple(self._online if hold.network else self._opens)
+            opens = tuple(self._online if confinement.network else self._opens)
         elif joining:
             words = [self._launcher, *joining, "--"]
         return Launch(
@@ -206,19 +208,19 @@ class Launching:
             environment=environment,
             opens=opens,
             group=group,
-            confined=confine.keeps_files,
-            kept=confine.is_kept,
+            confined=plan.keeps_files,
+            kept=plan.is_kept,
             limits=limits,
-            cores=hold.cores,
+            cores=confinement.cores,
         )
 
-    def _with_room(self, limit: int) -> Confine:
+    def _with_room(self, limit: int) -> SandboxPlan:
         """What is put into memory counts as memory. Without control groups nobody counts it, so
         there is no more room for it than memory is allowed."""
         made = self._roomy.get(limit)
         if made is None:
             made = self._roomy[limit] = msgspec.structs.replace(
-                self._confine, wrap=with_room(self._confine.wrap, limit)
+                self._plan, wrap=with_room(self._plan.wrap, limit)
             )
             while len(self._roomy) > ROOMY_MAX:
                 del self._roomy[next(iter(self._roomy))]
@@ -226,12 +228,12 @@ class Launching:
 
     def leave(self, name: str) -> None:
         """Nothing more will run under this name."""
-        if self._groups is not None:
-            self._groups.leave(name)
+        if self._cgroups is not None:
+            self._cgroups.leave(name)
 
     def close(self) -> None:
-        if self._groups is not None:
-            self._groups.close()
+        if self._cgroups is not None:
+            self._cgroups.close()
 
 
 class Descriptors(msgspec.Struct, frozen=True):
@@ -241,9 +243,9 @@ class Descriptors(msgspec.Struct, frozen=True):
     filter: int
 
 
-def hold_words(
-    confine: Confine,
-    hold: Hold,
+def confinement_words(
+    plan: SandboxPlan,
+    confinement: RunConfinement,
     folder: str,
     launcher: str,
     joining: tuple[str, ...],
@@ -255,30 +257,32 @@ def hold_words(
     """All stages before a command that is kept from files. `parent`: the process that will start
     it, if that is known; the command ends with it. `limits`: of its processes, by kind."""
     last = [word for kind, limit in limits for word in ("limit", str(kind), str(limit))]
-    last += confine.drop
-    if confine.rules is not None:
-        last += rule_words(confine.rules, hold, folder)
+    last += plan.drop
+    if plan.rules is not None:
+        last += rule_words(plan.rules, confinement, folder)
     if files.filter >= 0:
         last += ["filter", str(files.filter)]
     for name, value in loaders.items():
         last += ["set", f"{name}={value}"]
     last += ["close", str(files.launcher), "--"]
-    if not confine.wrap:
+    if not plan.wrap:
         # The channel before the rules: behind them nothing can connect.
-        channel = ["channel", str(CHANNEL_DESCRIPTOR), hold.socket] if hold.socket else []
+        channel = (
+            ["channel", str(CHANNEL_DESCRIPTOR), confinement.socket] if confinement.socket else []
+        )
         return [launcher, *joining, "keep", str(parent), *channel, *last]
-    if confine.own:
+    if plan.own:
         words = [launcher, *joining, *(("parent", str(parent)) if parent else ()), "walls"]
     else:
         words = [launcher, *joining, "--"] if joining else []
-    words += confine.wrap
-    words += confine.online if hold.network else confine.offline
-    words += device_words(hold.devices)
-    words += path_words(hold.readable, hold.writable)
-    if hold.socket:
-        words += path_words((hold.socket,), ())
+    words += plan.wrap
+    words += plan.online if confinement.network else plan.offline
+    words += device_words(confinement.devices)
+    words += path_words(confinement.readable, confinement.writable)
+    if confinement.socket:
+        words += path_words((confinement.socket,), ())
     words += folder_words(folder)
-    if confine.own:
+    if plan.own:
         return [*words, "--", *last]
     return [*words, "--", f"/proc/self/fd/{files.launcher}", *last]
 

@@ -1,6 +1,6 @@
 """What holds one run, and how the worker tells its spawn helper.
 
-A run without a `Hold` is started as it is: drivers that confine by other means, such as
+A run without a `RunConfinement` is started as it is: drivers that confine by other means, such as
 containers, have none.
 """
 
@@ -30,7 +30,7 @@ class Limits(msgspec.Struct, frozen=True, array_like=True):
     """Bytes in its working folder."""
 
 
-class Hold(msgspec.Struct, frozen=True, array_like=True):
+class RunConfinement(msgspec.Struct, frozen=True, array_like=True):
     """Equal holds can share an interpreter."""
 
     network: bool = False
@@ -47,14 +47,14 @@ class Hold(msgspec.Struct, frozen=True, array_like=True):
     """Where it reports: the one thing of the worker's own that it sees."""
 
 
-class GroupsPlan(msgspec.Struct, frozen=True, array_like=True):
+class CgroupPlan(msgspec.Struct, frozen=True, array_like=True):
     """Where control groups for tasks are made, by controller; version 2 has one place for all."""
 
     version: int
     places: dict[str, str]
 
 
-class Rules(msgspec.Struct, frozen=True, array_like=True):
+class LandlockRules(msgspec.Struct, frozen=True, array_like=True):
     """Of Landlock: words for the launcher that all tasks have in common, and the rights that
     their own paths get."""
 
@@ -64,7 +64,7 @@ class Rules(msgspec.Struct, frozen=True, array_like=True):
     device: int
 
 
-class Confine(msgspec.Struct, frozen=True, array_like=True, tag=20):
+class SandboxPlan(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """Once, before the first process: how this worker holds its tasks."""
 
     wrap: tuple[str, ...] = ()
@@ -80,10 +80,10 @@ class Confine(msgspec.Struct, frozen=True, array_like=True, tag=20):
     filter: bytes = b""
     visible: tuple[str, ...] = ()
     """What of the machine is there inside."""
-    groups: GroupsPlan | None = None
+    cgroups: CgroupPlan | None = None
     launcher: bytes = b""
     """The program that takes the steps between the helper and a task; empty, nothing is held."""
-    rules: Rules | None = None
+    rules: LandlockRules | None = None
     online_filter: bytes = b""
     """For a task with the network, where that needs another filter."""
     own: bool = False

@@ -222,7 +222,7 @@ _ARCHITECTURES: Final = {
 }
 
 
-class Alone(msgspec.Struct, frozen=True):
+class NoNamespaces(msgspec.Struct, frozen=True):
     """For a task without namespaces."""
 
     network: bool
@@ -230,13 +230,13 @@ class Alone(msgspec.Struct, frozen=True):
     """Whether Landlock keeps its signals inside."""
 
 
-def filter_program(machine: str | None = None, alone: Alone | None = None) -> bytes | None:
+def filter_program(machine: str | None = None, alone: NoNamespaces | None = None) -> bytes | None:
     """The filter for this machine; nothing for architectures whose numbers we do not know."""
     architecture = _ARCHITECTURES.get(machine or platform.machine())
     return None if architecture is None else _assembled(architecture, alone)
 
 
-def _assembled(of: _Architecture, alone: Alone | None) -> bytes:
+def _assembled(of: _Architecture, alone: NoNamespaces | None) -> bytes:
     program = [
         _instruction(_LOAD_WORD, _ARCHITECTURE_OFFSET),
         _instruction(_JUMP_EQUAL, of.audit, if_true=1),
@@ -271,7 +271,7 @@ def _assembled(of: _Architecture, alone: Alone | None) -> bytes:
     return b"".join([*program, _ALLOWED])
 
 
-def _forbidden(of: _Architecture, alone: Alone | None) -> list[int]:
+def _forbidden(of: _Architecture, alone: NoNamespaces | None) -> list[int]:
     here = [numbers[of.column] for numbers in _FORBIDDEN.values()]
     if alone is not None:
         here += [numbers[of.column] for numbers in _SHARED.values()]
@@ -280,7 +280,7 @@ def _forbidden(of: _Architecture, alone: Alone | None) -> list[int]:
     return [*_SINCE_2011.values(), *(one for one in here if one is not None)]
 
 
-def _socket_checks(of: _Architecture, alone: Alone | None) -> list[bytes]:
+def _socket_checks(of: _Architecture, alone: NoNamespaces | None) -> list[bytes]:
     """Families, and of IPv4 and IPv6 streams and datagrams: no packets made by hand."""
     families: tuple[int, ...] = SOCKET_FAMILIES
     if alone is not None:

@@ -14,7 +14,7 @@ from mycel.api.event_listeners import Audience, Listener
 from mycel.api.output_followers import OutputAudience, OutputListener
 from mycel.api.routes.network_routes import Network
 from mycel.api.submission.model_owners import ModelNames
-from mycel.blobs.scheduler_blobs import Keeping
+from mycel.blobs.scheduler_blobs import SchedulerBlobs
 from mycel.core.effects import (
     JobsAdvanced,
     JobsForgotten,
@@ -83,7 +83,7 @@ class SchedulerBackend:
         """Of tasks that have not ended."""
         self.spread: Callable[[list[bytes]], int] | None = None
         """Where revocations go."""
-        self.blobs: Keeping | None = None
+        self.blobs: SchedulerBlobs | None = None
         """The files of users and jobs."""
         self.log_lines_dropped: Callable[[], int] = lambda: 0
         self.is_stalled: Callable[[], bool] = lambda: False
@@ -95,7 +95,7 @@ class SchedulerBackend:
         self._network = network
         self._metrics.swarm = swarm_metrics(network.figures)
 
-    def keep_blobs(self, keeping: Keeping) -> None:
+    def keep_blobs(self, keeping: SchedulerBlobs) -> None:
         self.blobs = keeping
         self._metrics.blobs = blob_metrics(keeping)
         keeping.start()

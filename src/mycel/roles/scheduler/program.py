@@ -18,8 +18,8 @@ from mycel import __version__, _native
 from mycel.access import tokens
 from mycel.access.key_files import load_or_create_key
 from mycel.blobs.blob_store import BlobStore
-from mycel.blobs.claims import BlobBook
-from mycel.blobs.scheduler_blobs import Keeping, Swarmwise
+from mycel.blobs.claims import BlobClaims
+from mycel.blobs.scheduler_blobs import SchedulerBlobs, SchedulerView
 from mycel.config import Configuration
 from mycel.config.conflicts import risks
 from mycel.config.settings import Api
@@ -289,19 +289,21 @@ def _credentials(program: Program) -> Credentials:
     )
 
 
-def keeping_of(program: Program, machine: Scheduler, post: Callable[[Event], None]) -> Keeping:
+def keeping_of(
+    program: Program, machine: Scheduler, post: Callable[[Event], None]
+) -> SchedulerBlobs:
     """The blobs of this scheduler: what users and workers bring, in its folder."""
     settings = program.configuration.scheduler.files
     folder = program.folder.path / "blobs"
     store = BlobStore(folder, settings.store_size, settings.max_blob_size, evicts=False)
-    world = Swarmwise()
+    world = SchedulerView()
     world.task_of = machine.task_of
     world.user_of = machine.user_of
     world.addresses_of = machine.addresses_of
     world.holds = lambda peer, digest: post(DataHeld(peer, digest))
-    return Keeping(
+    return SchedulerBlobs(
         store,
-        BlobBook(folder / "book.db"),
+        BlobClaims(folder / "book.db"),
         world,
         program.note,
         upload_seconds=settings.upload_hours * 3600.0,

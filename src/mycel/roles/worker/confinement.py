@@ -10,13 +10,13 @@ import msgspec
 
 from mycel.config.settings import Worker
 from mycel.core.model.resources import Capabilities
-from mycel.drivers.sandbox.detection import NoSandbox, Standing, stand
+from mycel.drivers.sandbox.detection import NoSandbox, SandboxStatus, detect_sandbox
 from mycel.drivers.sandbox.run_confinement import Limits
-from mycel.drivers.task_devices import Cores, Holding
+from mycel.drivers.task_devices import ConfinementPolicy, Cores
 from mycel.roles.role_process import Program, RoleFault
 
 if TYPE_CHECKING:
-    from mycel.drivers.helper.spawn_helper import HelperEnd
+    from mycel.drivers.helper.spawn_helper import HelperHandle
 
 TASKS: Final = "tasks"
 CAUSE: Final = "walls"
@@ -24,11 +24,11 @@ CAUSE: Final = "walls"
 PROCESSES_MAX: Final = 4096
 
 
-def stand_by(program: Program, offered: Capabilities, end: HelperEnd) -> Standing:
+def sandbox_status(program: Program, offered: Capabilities, end: HelperHandle) -> SandboxStatus:
     """Says in the log what tasks are held by, and what is missing. Raises `RoleFault`."""
     folder = program.folder.path
     try:
-        standing = stand(
+        status = detect_sandbox(
             program.configuration.worker,
             folder / TASKS,
             hidden=program.home.path,
@@ -41,40 +41,42 @@ def stand_by(program: Program, offered: Capabilities, end: HelperEnd) -> Standin
         ) from error
     program.note(
         "tasks_held",
-        sandbox=standing.sandbox or "none",
-        walls=standing.line,
-        network=standing.network,
-        limits=", ".join(standing.limits),
-        remarks=standing.remarks,
+        sandbox=status.sandbox or "none",
+        walls=status.line,
+        network=status.network,
+        limits=", ".join(status.limits),
+        remarks=status.remarks,
     )
-    print(f"mycel: tasks are held by {standing.line}", file=sys.stderr, flush=True)
-    return standing
+    print(f"mycel: tasks are held by {status.line}", file=sys.stderr, flush=True)
+    return status
 
 
-def with_standing(offered: Capabilities, standing: Standing) -> Capabilities:
+def with_sandbox(offered: Capabilities, status: SandboxStatus) -> Capabilities:
     return msgspec.structs.replace(
         offered,
-        sandbox=standing.sandbox,
-        walls=standing.walls,
-        advice=standing.advice,
-        network=standing.network,
-        limits=standing.limits,
+        sandbox=status.sandbox,
+        walls=status.walls,
+        advice=status.advice,
+        network=status.network,
+        limits=status.limits,
     )
 
 
-def holding_of(worker: Worker, offered: Capabilities, standing: Standing) -> Holding:
+def confinement_policy(
+    worker: Worker, offered: Capabilities, status: SandboxStatus
+) -> ConfinementPolicy:
     limits = worker.limits
-    return Holding(
+    return ConfinementPolicy(
         cores=Cores(offered.cpu_cores),
         gpus=offered.gpus,
         limits=Limits(
             memory=int(limits.memory or 0),
-            processes=limits.processes or (PROCESSES_MAX if standing.sandbox else 0),
+            processes=limits.processes or (PROCESSES_MAX if status.sandbox else 0),
             file_size=int(limits.file_size or 0),
             disk=int(limits.disk or 0),
         ),
         seconds_max=limits.wall_time,
-        owner=standing.confine.user,
-        keeps_files=standing.confine.keeps_files,
-        own_network=standing.confine.parts_network,
+        owner=status.plan.user,
+        keeps_files=status.plan.keeps_files,
+        own_network=status.plan.parts_network,
     )

@@ -17,14 +17,14 @@ from mycel.config.settings import Model, Worker
 from mycel.core.model.resources import ServedModel
 from mycel.devices import host
 from mycel.drivers.file_staging import Filing
-from mycel.drivers.helper.helper_client import Helper
+from mycel.drivers.helper.helper_client import HelperClient
 from mycel.drivers.helper.leftovers import remove_leftovers
 from mycel.drivers.interface import Driver
 from mycel.drivers.model.gguf import NotGguf, read_gguf
 from mycel.drivers.model.http_stream import Endpoint
 from mycel.drivers.model.model_driver import ModelDriver, ModelSource
-from mycel.drivers.model.server_process import ModelProgram
-from mycel.drivers.model.server_settings import ProgramSettings
+from mycel.drivers.model.server_process import ModelProcess
+from mycel.drivers.model.server_settings import ServerSettings
 from mycel.drivers.model.service_driver import ServiceDriver
 from mycel.membership.member import NoteLine
 from mycel.roles.role_process import RoleFault
@@ -41,7 +41,7 @@ class Offering:
         self,
         drivers: list[Driver],
         serve: Callable[[tuple[ServedModel, ...]], None],
-        helper: Helper,
+        helper: HelperClient,
         root: Path,
         note: NoteLine,
     ) -> None:
@@ -55,7 +55,7 @@ class Offering:
         self._note = note
         self._offered: dict[object, tuple[ServedModel, ModelSource | None]] = {}
         """By whatever provides it."""
-        self._programs: list[ModelProgram] = []
+        self._programs: list[ModelProcess] = []
         self._finding: Finding | None = None
 
     def start(self, worker: Worker) -> None:
@@ -92,8 +92,8 @@ class Offering:
         if self._offered.pop(provider, None) is not None:
             self._tell()
 
-    def _load(self, settings: ProgramSettings, served: ServedModel) -> None:
-        def changed(program: ModelProgram) -> None:
+    def _load(self, settings: ServerSettings, served: ServedModel) -> None:
+        def changed(program: ModelProcess) -> None:
             if program.endpoint is not None:
                 source = ModelSource(settings.kind, program.endpoint, served.name)
                 self.offer(program, served, source)
@@ -102,7 +102,7 @@ class Offering:
             else:
                 self.withdraw(program)
 
-        program = ModelProgram(self._helper, self._root, settings, changed, self._note)
+        program = ModelProcess(self._helper, self._root, settings, changed, self._note)
         self._programs.append(program)
         program.start()
 
@@ -133,9 +133,9 @@ def footprint(name: str, model: Model) -> ServedModel:
     return ServedModel(name, model.kind, slots, memory, int(model.gpu_memory))
 
 
-def program_settings(served: ServedModel, model: Model, worker: Worker) -> ProgramSettings:
+def program_settings(served: ServedModel, model: Model, worker: Worker) -> ServerSettings:
     cores = host.cpu_cores() if worker.cpu_cores is None else worker.cpu_cores
-    return ProgramSettings(
+    return ServerSettings(
         name=served.name,
         kind=model.kind,
         python=model.python,

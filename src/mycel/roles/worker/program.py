@@ -16,13 +16,13 @@ import msgspec
 from mycel.roles.role_process import Options, Program, RoleFault, run
 
 if TYPE_CHECKING:
-    from mycel.blobs.worker_blobs import Caching
+    from mycel.blobs.worker_blobs import WorkerBlobs
     from mycel.core.model.resources import Capabilities
     from mycel.core.worker import WorkerMachine
     from mycel.drivers.container.container_driver import ContainerSettings
     from mycel.drivers.container.engine_detection import NoEngine
-    from mycel.drivers.helper.helper_client import Helper
-    from mycel.drivers.helper.spawn_helper import HelperEnd
+    from mycel.drivers.helper.helper_client import HelperClient
+    from mycel.drivers.helper.spawn_helper import HelperHandle
     from mycel.drivers.interface import Driver
     from mycel.drivers.registry import DriverContext
     from mycel.store.spool import Spool
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from .worker_node import WorkerNode
 
 
-def main(options: Options, end: HelperEnd) -> int:
+def main(options: Options, end: HelperHandle) -> int:
     return run(options, lambda program: serve(program, end))
 
 
 async def serve(
-    program: Program, end: HelperEnd, introduce: Callable[[WorkerNode], None] | None = None
+    program: Program, end: HelperHandle, introduce: Callable[[WorkerNode], None] | None = None
 ) -> None:
     """`introduce` tells the node, once it has joined, of peers that are known beforehand."""
     from mycel.core.events import Shut
-    from mycel.drivers.helper.helper_client import Helper
+    from mycel.drivers.helper.helper_client import HelperClient
     from mycel.drivers.registry import offered_drivers
     from mycel.roles.metrics_server import exported
     from mycel.runtime.clock import LoopClock
     from mycel.store.spool import Spool
 
     from .capabilities import capabilities_of, container_settings
-    from .confinement import CAUSE, holding_of, stand_by, with_standing
+    from .confinement import CAUSE, confinement_policy, sandbox_status, with_sandbox
     from .file_setup import caching_of
     from .model_offers import Offering
     from .opening_hours import Attending
@@ -59,19 +59,19 @@ async def serve(
     containers = _told(await probing, program.note)
     names = offered_drivers(worker.drivers, has_containers=containers is not None)
     spool = Spool(program.folder.path / "spool.db")
-    standing = stand_by(program, capabilities, end)
-    capabilities = with_standing(msgspec.structs.replace(capabilities, drivers=names), standing)
+    status = sandbox_status(program, capabilities, end)
+    capabilities = with_sandbox(msgspec.structs.replace(capabilities, drivers=names), status)
     machine = _machine(program, capabilities)
     caching = caching_of(program)
     node = _node(program, machine, spool, caching)
-    helper = Helper(end)
+    helper = HelperClient(end)
     helper.on_lost.append(
         lambda: program.fail(RoleFault("the spawn helper has died: start the worker again"))
     )
-    helper.post(standing.confine)
+    helper.post(status.plan)
     context = msgspec.structs.replace(
-        _context(program, helper, node, containers, caching, standing.confine.user),
-        holding=holding_of(worker, capabilities, standing),
+        _context(program, helper, node, containers, caching, status.plan.user),
+        policy=confinement_policy(worker, capabilities, status),
     )
     drivers = _drivers(names, context)
     offering = Offering(drivers, node.serve, helper, context.root / "model", program.note)
@@ -79,8 +79,8 @@ async def serve(
     attending = Attending(LoopClock(loop), node.runtime.post, worker.accept.hours)
     swarm = await program.start_swarm(node)
     try:
-        if standing.closed:
-            node.runtime.post(Shut(CAUSE, standing.closed))
+        if status.closed:
+            node.runtime.post(Shut(CAUSE, status.closed))
         node.start(swarm, drivers)
         attending.start()
         lending.start()
@@ -89,15 +89,15 @@ async def serve(
             introduce(node)
         address = worker.metrics_address
         async with exported(program, "worker.metrics_address", address, swarm.figures) as metrics:
-            program.ready(swarm.peer, swarm.addresses, metrics=metrics, walls=standing.line)
+            program.ready(swarm.peer, swarm.addresses, metrics=metrics, walls=status.line)
             await program.until_ended()
             await node.wind_down(worker.drain_seconds, program.hurried)
     finally:
         attending.stop()
         await lending.stop()
         await _stop(node, drivers)
-        if context.desk is not None:
-            await context.desk.close()
+        if context.report_server is not None:
+            await context.report_server.close()
         await offering.close()
         await caching.stop()
         await helper.close()
@@ -173,14 +173,14 @@ def _node(program: Program, machine: WorkerMachine, spool: Spool, caching: Cachi
 
 def _context(
     program: Program,
-    helper: Helper,
+    helper: HelperClient,
     node: WorkerNode,
     containers: ContainerSettings | None,
-    caching: Caching,
+    caching: WorkerBlobs,
     tasks_user: int,
 ) -> DriverContext:
     from mycel.drivers.registry import DriverContext
-    from mycel.drivers.report_server import Desk
+    from mycel.drivers.report_server import ReportServer
 
     from .capabilities import environment_settings
     from .confinement import TASKS
@@ -193,7 +193,7 @@ def _context(
         environment_settings=environment_settings(program.configuration.worker.environments),
         containers=containers,
         files=files_of(program, caching),
-        desk=Desk(node.reporting, tasks_user),
+        report_server=ReportServer(node.reporting, tasks_user),
     )
 
 

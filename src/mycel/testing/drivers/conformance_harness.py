@@ -19,7 +19,7 @@ import msgspec
 
 from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.model.work import Run, Work
-from mycel.drivers.helper.helper_client import Helper
+from mycel.drivers.helper.helper_client import HelperClient
 from mycel.drivers.helper.spawn_helper import start_helper
 from mycel.drivers.interface import Driver, Finished, FinishedState, Text
 from mycel.drivers.registry import DriverContext
@@ -80,44 +80,44 @@ class Recorder:
         self.order: list[AttemptId] = []
         self.pieces: list[tuple[AttemptId, bytes]] = []
         self.texts: list[Text] = []
-        self.news = asyncio.Event()
+        self.events = asyncio.Event()
 
     def started(self, attempts: list[tuple[AttemptId, float]]) -> None:
         self.starts.update(attempts)
-        self.news.set()
+        self.events.set()
 
     def streamed(self, attempt: AttemptId, piece: bytes) -> None:
         self.pieces.append((attempt, piece))
 
     def wrote(self, texts: list[Text]) -> None:
         self.texts += texts
-        self.news.set()
+        self.events.set()
 
     def finished(self, finished: list[Finished]) -> None:
         for one in finished:
             self.ends[one.attempt] = one
             self.order.append(one.attempt)
-        self.news.set()
+        self.events.set()
 
     def returned(self, lane: LaneId, attempts: list[AttemptId]) -> None:
         self.given_back += attempts
         self.order += attempts
-        self.news.set()
+        self.events.set()
 
     def withdrawn(self, attempts: list[AttemptId]) -> None:
         self.taken_back += attempts
         self.order += attempts
-        self.news.set()
+        self.events.set()
 
 
-class Stage:
+class Harness:
     def __init__(
         self,
         subject: Subject,
         driver: Driver,
         recorder: Recorder,
         folder: Path,
-        helper: Helper | None = None,
+        helper: HelperClient | None = None,
     ) -> None:
         self.subject = subject
         self.driver = driver
@@ -174,10 +174,10 @@ class Stage:
                 continue
             left = deadline - time.monotonic()
             assert left > 0, f"still waiting after {DEADLINE_SECONDS} s: {self.recorder.ends}"
-            self.recorder.news.clear()
+            self.recorder.events.clear()
             try:
                 # Now and then even without news: files and processes make none.
-                await asyncio.wait_for(self.recorder.news.wait(), min(left, 0.02))
+                await asyncio.wait_for(self.recorder.events.wait(), min(left, 0.02))
             except TimeoutError:
                 continue
 
@@ -212,13 +212,15 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(subject: Subject, folder: Path, *, virtual: bool = False) -> AsyncIterator[Stage]:
+async def open_harness(
+    subject: Subject, folder: Path, *, virtual: bool = False
+) -> AsyncIterator[Harness]:
     """Opens a driver; at the end closes it, and checks what must be true of every scenario.
 
     A `virtual` driver has no processes and no helper: its subject makes things happen."""
     recorder = Recorder()
     root = folder / "root"
-    helper = None if virtual else Helper(start_helper())
+    helper = None if virtual else HelperClient(start_helper())
     context = DriverContext(
         helper=helper,  # type: ignore[arg-type]  # none for a driver that starts nothing
         listener=recorder,
@@ -226,9 +228,9 @@ async def staged(subject: Subject, folder: Path, *, virtual: bool = False) -> As
         grace_seconds=GRACE_SECONDS,
     )
     try:
-        stage = Stage(subject, subject.create(context), recorder, folder, helper)
-        yield stage
-        await asyncio.wait_for(stage.driver.close(), DEADLINE_SECONDS)
+        harness = Harness(subject, subject.create(context), recorder, folder, helper)
+        yield harness
+        await asyncio.wait_for(harness.driver.close(), DEADLINE_SECONDS)
     finally:
         if helper is not None:
             await helper.close()
@@ -238,7 +240,7 @@ async def staged(subject: Subject, folder: Path, *, virtual: bool = False) -> As
         if path.name.startswith(("lane-", "interpreter-", "model-"))
     ]
     assert not left, f"working folders are left: {left}"
-    assert sorted(recorder.order) == sorted(stage.submitted), "each ends exactly once"
+    assert sorted(recorder.order) == sorted(harness.submitted), "each ends exactly once"
 
 
 def is_gone(process_id: int) -> bool:
