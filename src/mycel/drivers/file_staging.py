@@ -1,22 +1,21 @@
-"""A driver for tasks with files, around any other: what they need is there before they start,
-and what they leave is safe before they have succeeded.
+"""The files of tasks: inputs arrive before a task starts, outputs are safe before it succeeds.
 
-    submit ─▶ preparing ─▶ the driver itself ─▶ gathering ─▶ bringing home ─▶ finished
-                  │                │                └─ failed: what it declared is not there
-                  │                └─ returned, withdrawn, failed
-                  └─ withdrawn; failed: what it needs cannot be had
+    submit ─▶ preparing ─▶ the driver ─▶ gathering ─▶ bringing home ─▶ finished
+                  │             │            └─ failed: a declared output is missing
+                  │             └─ returned, withdrawn, failed
+                  └─ withdrawn; failed: an input is missing
 
-Tasks without files pass through untouched. What comes behind a task is prepared meanwhile, and
-whatever is ready first runs first. To gather is to read and hash what the task left, which takes a
-core: it belongs to the attempt and its time-out, and nothing else starts in its lane before it is
-done. To bring it home is to wait for the network, and holds up nobody.
+Tasks without files pass through untouched. The inputs of several tasks are prepared at once, and
+whichever is ready first runs first. Gathering reads and hashes the outputs, which takes a core: it
+counts as part of the attempt and its time-out, and nothing else starts in the lane until it is
+done. Bringing them home only waits for the network, so the lane goes on meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 import msgspec
@@ -27,16 +26,17 @@ from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.model.task_files import BadFile, mentions_files
 from mycel.runtime.clock import boot_seconds
 
-from .interface import LONG_SECONDS, Driver, DriverListener, Finished, Run, Text
+from .interface import LONG_SECONDS, DriverListener, Finished, Run
+from .preparation import Submit
 
 GATHER_SECONDS_MIN: Final = 1.0
-"""A task that ends just in time has at least so long for its outputs."""
+"""How long a task has for its outputs at least, even if it ends just in time."""
 DISCARD_SECONDS_MAX: Final = 2.0
-"""So long the end waits for folders that are being removed; what is left, the next start finds."""
+"""How long `close` waits for folders that are being removed. The next start removes the rest."""
 
 
 class Files(Protocol):
-    """`blobs.errands.TaskFiles`."""
+    """What moves the files: `blobs.task_transfers.TaskFiles`."""
 
     async def prepare(self, run: Run) -> Run: ...
     async def gather(self, run: Run) -> GatheredOutputs: ...
@@ -70,38 +70,24 @@ class _Gate:
         self.waiting: deque[Run] = deque()
 
 
-class Filing:
-    """A `Driver`, and the listener of the one inside."""
+class FileStaging:
+    """A stage of `StagedDriver`: `submit` gets the runs whose files are there."""
 
     def __init__(
         self,
-        listener: DriverListener,
+        events: DriverListener,
         files: Files,
+        submit: Submit,
         timeout: Callable[[float | None], float | None] = lambda seconds: seconds,
     ) -> None:
-        """`timeout`: how long a task may run that says so much itself."""
-        self._listener = listener
+        """`timeout`: how long a task may run, given what it asks for."""
+        self._events = events
         self._files = files
+        self._submit = submit
         self._timeout = timeout
-        self._inner: Driver | None = None
         self._filed: dict[AttemptId, _Filed] = {}
         self._gates: dict[LaneId, _Gate] = {}
         self._discarding: set[asyncio.Task[None]] = set()
-
-    def around(self, inner: Driver) -> Filing:
-        self._inner = inner
-        return self
-
-    @property
-    def inner(self) -> Driver:
-        assert self._inner is not None, "there is no driver inside yet"
-        return self._inner
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    # The driver
 
     def submit(self, lane: LaneId, runs: list[Run]) -> None:
         filed = [run for run in runs if _has_files(run)]
@@ -109,7 +95,7 @@ class Filing:
             if lane in self._gates:
                 self._hand_on(lane, runs)
             else:
-                self.inner.submit(lane, runs)
+                self._submit(lane, runs)
             return
         plain = [run for run in runs if not _has_files(run)]
         if plain:
@@ -118,35 +104,26 @@ class Filing:
             one = self._filed[run.attempt] = _Filed(lane, run)
             one.preparing = asyncio.create_task(self._prepare(one))
 
-    def withdraw(self, attempts: list[AttemptId]) -> None:
-        rest = [attempt for attempt in attempts if not self._stop_preparing(attempt)]
-        rest = self._withdraw_waiting(rest)
-        if rest:
-            self.inner.withdraw(rest)
+    def withdraw(self, attempts: list[AttemptId]) -> list[AttemptId]:
+        """Withdraws those that are here, and returns the others."""
+        return self._withdraw_waiting([one for one in attempts if not self._stop_preparing(one)])
 
-    def kill(self, attempts: list[AttemptId]) -> None:
+    def kill(self, attempts: list[AttemptId]) -> list[AttemptId]:
         rest = []
         for attempt in attempts:
             one = self._filed.get(attempt)
             if one is not None and one.collecting is not None:
-                # Soon, not now: a task that has not begun would end without a word.
+                # Soon, not now: a task that is cancelled before it begins reports nothing.
                 asyncio.get_running_loop().call_soon(one.collecting.cancel)
-            elif not self._stop_preparing(attempt):
+            else:
                 rest.append(attempt)
-        rest = self._withdraw_waiting(rest)
-        if rest:
-            self.inner.kill(rest)
+        return self.withdraw(rest)
 
-    def close_lane(self, lane: LaneId) -> None:
-        self.inner.close_lane(lane)
+    async def stop(self) -> None:
+        waiting = [run.attempt for gate in self._gates.values() for run in gate.waiting]
+        self.withdraw([*self._filed, *waiting])
 
     async def close(self) -> None:
-        for attempt in list(self._filed):
-            self._stop_preparing(attempt)
-        self._withdraw_waiting(
-            [run.attempt for gate in self._gates.values() for run in gate.waiting]
-        )
-        await self.inner.close()
         await asyncio.sleep(0)
         tasks = [one.collecting for one in self._filed.values() if one.collecting is not None]
         for task in tasks:
@@ -164,7 +141,7 @@ class Filing:
             return False
         one.preparing.cancel()
         self._forget(attempt)
-        asyncio.get_running_loop().call_soon(self._listener.withdrawn, [attempt])
+        asyncio.get_running_loop().call_soon(self._events.withdrawn, [attempt])
         return True
 
     # Before and after
@@ -185,7 +162,7 @@ class Filing:
         self._forget(attempt)
         now = boot_seconds()
         fault = not its_own
-        self._listener.finished(
+        self._events.finished(
             [
                 Finished(
                     attempt,
@@ -221,7 +198,7 @@ class Filing:
             )
         self._open(one.lane, one.run.attempt)
         self._forget(one.run.attempt)
-        self._listener.finished([ended])
+        self._events.finished([ended])
 
     async def _gather(self, one: _Filed, ended: Finished) -> GatheredOutputs:
         """Within what is left of the attempt's time."""
@@ -255,7 +232,7 @@ class Filing:
                 gate.waiting.extend(runs[number + 1 :])
                 runs = runs[: number + 1]
                 break
-        self.inner.submit(lane, runs)
+        self._submit(lane, runs)
 
     def _open(self, lane: LaneId, attempt: AttemptId) -> None:
         """That task takes nothing of its lane any more."""
@@ -277,7 +254,7 @@ class Filing:
         attempts = [run.attempt for run in gate.waiting]
         gate.waiting.clear()
         if attempts:
-            asyncio.get_running_loop().call_soon(self.returned, lane, attempts)
+            asyncio.get_running_loop().call_soon(self._events.returned, lane, attempts)
 
     def _withdraw_waiting(self, attempts: list[AttemptId]) -> list[AttemptId]:
         """Withdraws those that wait here; the others come back."""
@@ -288,7 +265,7 @@ class Filing:
             found += [run.attempt for run in gate.waiting if run.attempt in wanted]
             gate.waiting = deque(run for run in gate.waiting if run.attempt not in wanted)
         if found:
-            asyncio.get_running_loop().call_soon(self.withdrawn, found)
+            asyncio.get_running_loop().call_soon(self._events.withdrawn, found)
         return [attempt for attempt in attempts if attempt not in found]
 
     def _forget(self, attempt: AttemptId) -> None:
@@ -304,24 +281,17 @@ class Filing:
             await asyncio.wait([one.preparing])
         await self._files.discard(one.run)
 
-    # What the driver inside tells
+    # What the driver reports
 
     def started(self, attempts: list[tuple[AttemptId, float]]) -> None:
-        self._listener.started(attempts)
         if self._gates:
             for attempt, _ in attempts:
                 self._is_long(attempt)
 
-    def streamed(self, attempt: AttemptId, piece: bytes) -> None:
-        self._listener.streamed(attempt, piece)
-
-    def wrote(self, texts: list[Text]) -> None:
-        self._listener.wrote(texts)
-
-    def finished(self, finished: list[Finished]) -> None:
+    def finished(self, finished: list[Finished]) -> list[Finished]:
+        """Keeps those whose outputs are to be gathered, and returns the others."""
         if not self._filed:
-            self._listener.finished(finished)
-            return
+            return finished
         through = []
         for ended in finished:
             one = self._filed.get(ended.attempt)
@@ -331,18 +301,11 @@ class Filing:
             else:
                 self._forget(ended.attempt)
                 through.append(ended)
-        if through:
-            self._listener.finished(through)
+        return through
 
-    def returned(self, lane: LaneId, attempts: list[AttemptId]) -> None:
+    def release(self, attempts: Iterable[AttemptId]) -> None:
         for attempt in attempts:
             self._forget(attempt)
-        self._listener.returned(lane, attempts)
-
-    def withdrawn(self, attempts: list[AttemptId]) -> None:
-        for attempt in attempts:
-            self._forget(attempt)
-        self._listener.withdrawn(attempts)
 
 
 def _has_files(run: Run) -> bool:

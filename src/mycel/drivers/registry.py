@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from .file_staging import Files
     from .interface import Driver, DriverListener
+    from .preparation import Preparation
     from .report_server import ReportServer
 
 
@@ -85,14 +86,14 @@ class BrokenDriver(DriverFault):
 def _process(context: DriverContext) -> Driver:
     from mycel.drivers.process.process_driver import ProcessDriver
 
-    return _in_environments(context, ProcessDriver)
+    return _staged(context, ProcessDriver, context.environments)
 
 
 def _python(context: DriverContext) -> Driver:
     from mycel.drivers.python.interpreter_pool import PoolLimits
     from mycel.drivers.python.python_driver import PythonDriver
 
-    return _in_environments(
+    return _staged(
         context,
         lambda inner: PythonDriver(
             inner.helper,
@@ -103,36 +104,45 @@ def _python(context: DriverContext) -> Driver:
             policy=inner.policy,
             report_server=inner.report_server,
         ),
-    )
-
-
-def _in_environments(context: DriverContext, make: Callable[[DriverContext], Driver]) -> Driver:
-    """A driver whose tasks may ask for packages, which all such drivers share."""
-    from .preparation import PreparingDriver
-
-    assert context.environments is not None
-    return PreparingDriver(
-        lambda listener: make(msgspec.structs.replace(context, listener=listener)),
-        context.listener,
         context.environments,
     )
 
 
+def _staged(
+    context: DriverContext,
+    make: Callable[[DriverContext], Driver],
+    preparation: Preparation | None = None,
+) -> Driver:
+    """A driver whose tasks may have files, and may need what `preparation` makes."""
+    if preparation is None and context.files is None:
+        return make(context)
+    from .staged_driver import StagedDriver
+
+    return StagedDriver(
+        lambda listener: make(msgspec.structs.replace(context, listener=listener)),
+        context.listener,
+        preparation=preparation,
+        files=context.files,
+        timeout=context.policy.timeout,
+    )
+
+
 def _container(context: DriverContext) -> Driver:
-    from mycel.drivers.container.container_driver import container_driver
+    from mycel.drivers.container.container_driver import ContainerDriver, open_images
 
     if context.containers is None:
         raise DriverFault(
             "the driver 'container' was asked for, and neither podman nor docker works here: the "
             "log says why"
         )
-    return container_driver(context)
+    images = open_images(context)
+    return _staged(context, lambda inner: ContainerDriver(inner, images), images)
 
 
 def _model(context: DriverContext) -> Driver:
     from mycel.drivers.model.model_driver import ModelDriver
 
-    return ModelDriver(context.listener)
+    return _staged(context, lambda inner: ModelDriver(inner.listener))
 
 
 def _service(context: DriverContext) -> Driver:
@@ -180,22 +190,11 @@ def create_drivers(names: Iterable[str], context: DriverContext) -> list[Driver]
         policy=context.policy,
     )
     context = msgspec.structs.replace(context, environments=environments)
-    return [_with_files(name, context) for name in names]
-
-
-def _with_files(name: str, context: DriverContext) -> Driver:
-    # A service has no input.
-    if context.files is None or name == "service":
-        return create_driver(name, context)
-    from .file_staging import Filing
-
-    filing = Filing(context.listener, context.files, context.policy.timeout)
-    listener: DriverListener = filing
-    return filing.around(create_driver(name, msgspec.structs.replace(context, listener=listener)))
+    return [create_driver(name, context) for name in names]
 
 
 def create_driver(name: str, context: DriverContext) -> Driver:
-    """One of them: ours need a context of `create_drivers`."""
+    """One of them. Raises `DriverFault`."""
     factory = FACTORIES.get(name)
     if factory is not None:
         return factory(context)
@@ -203,9 +202,10 @@ def create_driver(name: str, context: DriverContext) -> Driver:
     if entry_point is None:
         raise UnknownDriver(name)
     try:
-        driver: Driver = entry_point.load()(context)
+        driver = _staged(context, entry_point.load())
     except Exception as error:
         raise BrokenDriver(name, entry_point, f"{type(error).__name__}: {error}") from error
     if getattr(driver, "name", None) != name:
-        raise BrokenDriver(name, entry_point, f"it has made {driver!r}, which has another name")
+        reason = f"it makes a driver of another name: {getattr(driver, 'name', None)!r}"
+        raise BrokenDriver(name, entry_point, reason)
     return driver

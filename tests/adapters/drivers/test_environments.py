@@ -22,8 +22,8 @@ from mycel.drivers.environments.environment_cache import (
 from mycel.drivers.environments.requirements_text import checked_text
 from mycel.drivers.helper_commands import HelperCommands
 from mycel.drivers.interface import Driver
-from mycel.drivers.preparation import PreparingDriver
 from mycel.drivers.registry import DriverContext
+from mycel.drivers.staged_driver import StagedDriver
 from mycel.testing.drivers.conformance import PROMISES, Harness, Promise, Subject, keep, named
 from mycel.testing.drivers.conformance_harness import OTHER_LANE, is_gone
 
@@ -65,12 +65,12 @@ class Within(Subject):
         environments = EnvironmentCache(
             context.root / "environments", HelperCommands(context), self.settings, lambda: self.uv
         )
-        return PreparingDriver(
+        return StagedDriver(
             lambda listener: self._inner.create(
                 msgspec.structs.replace(context, listener=listener)
             ),
             context.listener,
-            environments,
+            preparation=environments,
         )
 
     def _with(self, work: Work) -> Work:

@@ -97,7 +97,7 @@ def test_nobody_takes_the_name_of_one_of_ours(installed: Path) -> None:
 )
 def test_a_broken_package_is_named(name: str, complaint: str, installed: Path) -> None:
     with pytest.raises(BrokenDriver, match=complaint) as caught:
-        create_driver(name, None)  # type: ignore[arg-type]
+        create_driver(name, DriverContext(helper=None, listener=None, root=installed))  # type: ignore[arg-type]
     assert "mend or uninstall" in str(caught.value)
 
 

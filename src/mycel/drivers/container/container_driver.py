@@ -26,8 +26,7 @@ from mycel.core.identifiers import AttemptId, LaneId
 from mycel.core.model.resources import Gpu
 from mycel.core.model.work import Run
 from mycel.drivers.helper_commands import HelperCommands
-from mycel.drivers.interface import Driver, DriverListener, Finished
-from mycel.drivers.preparation import PreparingDriver
+from mycel.drivers.interface import Finished
 from mycel.drivers.process.command_arguments import BadArguments, fill_command, fill_environment
 from mycel.drivers.process.command_driver import CommandDriver, Prepared
 from mycel.drivers.report_server import SOCKET_VARIABLE
@@ -59,39 +58,32 @@ class ContainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     processes_max: int = 4096
 
 
-def container_driver(context: DriverContext) -> Driver:
-    """With the images that its tasks name."""
+def open_images(context: DriverContext) -> ImageCache:
+    """The images that this worker's tasks name."""
     assert context.containers is not None
     root = context.root / "container"
     root.mkdir(parents=True, exist_ok=True)
     worker = blake3(os.fsencode(root.resolve())).hexdigest()[:16]
-    engine = context.containers.engine
-    # Every container under way has a folder there: where none is, nothing was left running.
-    images = ImageCache(engine, HelperCommands(context), worker, any_left=any(root.iterdir()))
-
-    def make(listener: DriverListener) -> Driver:
-        inner = msgspec.structs.replace(context, listener=listener)
-        return ContainerDriver(inner, root.resolve(), worker, images)
-
-    return PreparingDriver(make, context.listener, images)
+    # Every container under way has a folder there: if there is none, nothing was left running.
+    left = any(root.iterdir())
+    return ImageCache(context.containers.engine, HelperCommands(context), worker, any_left=left)
 
 
 class ContainerDriver(CommandDriver):
     name = "container"
 
-    def __init__(self, context: DriverContext, root: Path, worker: str, images: ImageCache) -> None:
+    def __init__(self, context: DriverContext, images: ImageCache) -> None:
         super().__init__(context)
         assert context.containers is not None
         self._settings = context.containers
-        self._folder = root
-        self._worker = worker
+        self._folder = (context.root / "container").resolve()
         self._images = images
         self._commands = HelperCommands(context)
         self._runs: dict[AttemptId, Run] = {}
         self._socket = ""
         """By which the runs that are being submitted report."""
         self._removals: set[asyncio.Task[None]] = set()
-        for left in root.iterdir():
+        for left in self._folder.iterdir():
             shutil.rmtree(left, ignore_errors=True)
 
     def submit(self, lane: LaneId, runs: list[Run]) -> None:
@@ -131,7 +123,7 @@ class ContainerDriver(CommandDriver):
         bounds, settings = work.bounds, self._settings
         ask = ContainerSpec(
             name=self._name(run.attempt),
-            worker=self._worker,
+            worker=self._images.worker,
             image=work.image,
             command=command,
             folder=run.folder,
@@ -154,7 +146,7 @@ class ContainerDriver(CommandDriver):
         return client, run_command(settings.engine, ask)
 
     def _name(self, attempt: AttemptId) -> str:
-        return f"mycel-{self._worker}-{attempt}"
+        return f"mycel-{self._images.worker}-{attempt}"
 
     def _write_variables(self, attempt: AttemptId, variables: dict[str, str]) -> str:
         """In a file: on a command line everybody could read them. A line of it without `=` would

@@ -39,7 +39,7 @@ class ImageCache:
     ) -> None:
         self._engine = engine
         self._commands = commands
-        self._worker = worker
+        self.worker = worker
         self._seen_at: dict[str, float] = {}
         self._clearing = asyncio.get_running_loop().create_task(self._clear(any_left))
 
@@ -90,7 +90,7 @@ class ImageCache:
         if not any_left:
             return
         listed = await self._commands.run(
-            self._engine.containers_of(self._worker), timeout_seconds=LOOK_SECONDS_MAX
+            self._engine.containers_of(self.worker), timeout_seconds=LOOK_SECONDS_MAX
         )
         left = listed.stdout.decode(errors="replace").split()
         if left:

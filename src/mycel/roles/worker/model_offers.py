@@ -16,7 +16,6 @@ import msgspec
 from mycel.config.settings import Model, Worker
 from mycel.core.model.resources import ServedModel
 from mycel.devices import host
-from mycel.drivers.file_staging import Filing
 from mycel.drivers.helper.helper_client import HelperClient
 from mycel.drivers.helper.leftovers import remove_leftovers
 from mycel.drivers.interface import Driver
@@ -26,6 +25,7 @@ from mycel.drivers.model.model_driver import ModelDriver, ModelSource
 from mycel.drivers.model.server_process import ModelProcess
 from mycel.drivers.model.server_settings import ServerSettings
 from mycel.drivers.model.service_driver import ServiceDriver
+from mycel.drivers.staged_driver import StagedDriver
 from mycel.membership.member import NoteLine
 from mycel.roles.role_process import RoleFault
 
@@ -45,7 +45,7 @@ class Offering:
         root: Path,
         note: NoteLine,
     ) -> None:
-        inner = [one.inner if isinstance(one, Filing) else one for one in drivers]
+        inner = [one.inner if isinstance(one, StagedDriver) else one for one in drivers]
         self._drivers = [one for one in inner if isinstance(one, ModelDriver)]
         """None where the owner wants no models here."""
         self._services = [one for one in drivers if isinstance(one, ServiceDriver)]

@@ -15,10 +15,10 @@ from mycel.blobs.work_folder import NotShared
 from mycel.core.identifiers import AttemptId
 from mycel.core.model.task_files import Outputs
 from mycel.core.model.work import Run, Work
-from mycel.drivers.file_staging import Filing
 from mycel.drivers.interface import Driver
 from mycel.drivers.process.process_driver import ProcessDriver
 from mycel.drivers.registry import DriverContext
+from mycel.drivers.staged_driver import StagedDriver
 from mycel.testing.drivers.conformance import PROMISES, Harness, Promise, keep, named
 from mycel.testing.drivers.conformance_harness import LANE, open_harness
 
@@ -78,8 +78,11 @@ class Filed(Processes):
 
     def create(self, context: DriverContext) -> Driver:
         self.files = AttemptFolders(context.root / "files")
-        filing = Filing(context.listener, self.files)
-        return filing.around(ProcessDriver(msgspec.structs.replace(context, listener=filing)))
+        return StagedDriver(
+            lambda listener: ProcessDriver(msgspec.structs.replace(context, listener=listener)),
+            context.listener,
+            files=self.files,
+        )
 
     def quick(self) -> Work:
         command = ("sh", "-c", 'touch "$MYCEL_WORKDIR/out"')

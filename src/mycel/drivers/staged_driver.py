@@ -1,0 +1,104 @@
+"""A driver whose tasks need something before they start: files, packages, a container's image.
+
+    submit ─▶ FileStaging ─▶ HeldRuns ─▶ the driver itself
+    finished ◀─ FileStaging ◀─ HeldRuns ◀─┘
+
+Each stage takes out what is not ready, or not done, and passes the rest on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mycel.core.identifiers import AttemptId, LaneId
+
+from .file_staging import Files, FileStaging
+from .interface import Driver, DriverListener, Finished, Run, Text
+from .preparation import HeldRuns, Preparation
+
+
+class StagedDriver:
+    """`make` creates the driver itself, which reports to this one."""
+
+    def __init__(
+        self,
+        make: Callable[[DriverListener], Driver],
+        listener: DriverListener,
+        *,
+        preparation: Preparation | None = None,
+        files: Files | None = None,
+        timeout: Callable[[float | None], float | None] = lambda seconds: seconds,
+    ) -> None:
+        """`timeout`: how long a task may run, given what it asks for."""
+        self._listener = listener
+        self.inner = make(self)
+        self._submit = self.inner.submit
+        self._stages: list[FileStaging | HeldRuns] = []
+        """The one nearest to the driver first."""
+        self._files: FileStaging | None = None
+        if preparation is not None:
+            held = HeldRuns(self, preparation, self._submit)
+            self._stages.append(held)
+            self._submit = held.submit
+        if files is not None:
+            self._files = FileStaging(self, files, self._submit, timeout)
+            self._stages.append(self._files)
+            self._submit = self._files.submit
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    def submit(self, lane: LaneId, runs: list[Run]) -> None:
+        self._submit(lane, runs)
+
+    def withdraw(self, attempts: list[AttemptId]) -> None:
+        for stage in reversed(self._stages):
+            attempts = stage.withdraw(attempts)
+        if attempts:
+            self.inner.withdraw(attempts)
+
+    def kill(self, attempts: list[AttemptId]) -> None:
+        for stage in reversed(self._stages):
+            attempts = stage.kill(attempts)
+        if attempts:
+            self.inner.kill(attempts)
+
+    def close_lane(self, lane: LaneId) -> None:
+        self.inner.close_lane(lane)
+
+    async def close(self) -> None:
+        for stage in reversed(self._stages):
+            await stage.stop()
+        await self.inner.close()
+        for stage in self._stages:
+            await stage.close()
+
+    # What the driver reports
+
+    def started(self, attempts: list[tuple[AttemptId, float]]) -> None:
+        self._listener.started(attempts)
+        if self._files is not None:
+            self._files.started(attempts)
+
+    def streamed(self, attempt: AttemptId, piece: bytes) -> None:
+        self._listener.streamed(attempt, piece)
+
+    def wrote(self, texts: list[Text]) -> None:
+        self._listener.wrote(texts)
+
+    def finished(self, finished: list[Finished]) -> None:
+        for stage in self._stages:
+            finished = stage.finished(finished)
+        if finished:
+            self._listener.finished(finished)
+
+    def returned(self, lane: LaneId, attempts: list[AttemptId]) -> None:
+        for stage in self._stages:
+            stage.release(attempts)
+        self._listener.returned(lane, attempts)
+
+    def withdrawn(self, attempts: list[AttemptId]) -> None:
+        for stage in self._stages:
+            stage.release(attempts)
+        self._listener.withdrawn(attempts)
