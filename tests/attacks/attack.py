@@ -132,8 +132,9 @@ def set_scene(folder: Path) -> Scene:
     letters, lane = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), socket.socket(socket.AF_UNIX)
     letters.bind(str(outside / "letters"))
     (outside / "letters").chmod(0o777)
-    # As the worker has them: in a folder whose names nobody may read.
-    seats = Path(tempfile.mkdtemp(prefix="mycel-sockets-attack-"))
+    # As the worker has them: in a folder whose names nobody may read. The prefix is not the
+    # worker's: any worker that starts meanwhile would remove the folder as abandoned.
+    seats = Path(tempfile.mkdtemp(prefix="mycel-attack-sockets-"))
     seats.chmod(0o711)
     lane.bind(str(seats / "lane-2"))
     (seats / "lane-2").chmod(0o666)
