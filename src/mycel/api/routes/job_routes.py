@@ -83,26 +83,29 @@ def check(backend: Backend, caller: Caller, *specifications: Specification) -> N
 async def submit_job(request: Request) -> None:
     dry_run = request.query().flag("dry_run")
     raw = await request.body()
-    backend, caller = request.backend, request.caller
-    key = ""
-    if not dry_run:
-        key = scoped_key(request.header(b"idempotency-key"), caller.user, "jobs")
-    submit = await _submission(
-        backend, caller, raw, key, request.limits.request_bytes, dry_run=dry_run
-    )
+    backend, caller, bytes_max = request.backend, request.caller, request.limits.request_bytes
     if dry_run:
-        view = await ask_for(backend, PreviewView, submitting(submit))
+        preview = await _submission(backend, caller, raw, "", bytes_max, dry_run=True)
+        view = await ask_for(backend, PreviewView, submitting(preview))
         await request.answer(answers.preview(view))
         return
-    if named_files.have_files(submit, raw):
-        await named_files.admit(backend, caller, submit)
-    submitted = await ask_for(backend, SubmittedView, submitting(submit))
+    key = scoped_key(request.header(b"idempotency-key"), caller.user, "jobs")
+    submitted = await submit(backend, caller, raw, key, bytes_max)
     location = [(b"location", f"{JOBS_PATH}/{submitted.job.job_id}".encode())]
     await request.answer(answers.job(submitted.job), 200 if submitted.again else 201, location)
 
 
+async def submit(
+    backend: Backend, caller: Caller, raw: bytes, key: str, bytes_max: int
+) -> SubmittedView:
+    submission = await _submission(backend, caller, raw, key, bytes_max)
+    if named_files.have_files(submission, raw):
+        await named_files.admit(backend, caller, submission)
+    return await ask_for(backend, SubmittedView, submitting(submission))
+
+
 async def _submission(
-    backend: Backend, caller: Caller, raw: bytes, key: str, bytes_max: int, *, dry_run: bool
+    backend: Backend, caller: Caller, raw: bytes, key: str, bytes_max: int, *, dry_run: bool = False
 ) -> Submit:
     body = decode_job(raw)
     if body.task is None and not body.stages:
