@@ -250,7 +250,7 @@ def _node(
     backend: SchedulerBackend,
     checkpoints: CheckpointFiles,
     credentials: Credentials,
-    keeping: Keeping,
+    keeping: SchedulerBlobs,
 ) -> SchedulerNode:
     configuration = program.configuration
     loop = asyncio.get_running_loop()

@@ -131,7 +131,9 @@ def _machine(program: Program, capabilities: Capabilities) -> WorkerMachine:
     )
 
 
-def _node(program: Program, machine: WorkerMachine, spool: Spool, caching: Caching) -> WorkerNode:
+def _node(
+    program: Program, machine: WorkerMachine, spool: Spool, caching: WorkerBlobs
+) -> WorkerNode:
     from mycel import __version__
     from mycel.core.events import Revoked
     from mycel.discovery.peer_book import PeerBook
