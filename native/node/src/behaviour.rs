@@ -10,11 +10,13 @@ use libp2p::{
 };
 
 use crate::{
-    bans, dht,
+    bans,
+    carried::{self, SharedCarried},
+    dht,
     figures::Figures,
     gate::Gate,
     gossip, pending, reachability,
-    settings::{self, Protocol, Settings},
+    settings::{Protocol, Settings},
     streams,
 };
 
@@ -39,10 +41,16 @@ pub struct Behaviour {
     pub streams: streams::behaviour::Behaviour,
 }
 
+/// Both sides of relaying: what others carry for this node, and what it carries for them.
+pub struct Relaying {
+    pub client: relay::client::Behaviour,
+    pub carried: SharedCarried,
+}
+
 impl Behaviour {
     pub fn new(
         key: &Keypair,
-        relay_client: relay::client::Behaviour,
+        relaying: Relaying,
         gate: Option<Arc<Gate>>,
         swarm_name: String,
         protocols: &[Protocol],
@@ -72,9 +80,9 @@ impl Behaviour {
             kademlia: dht::behaviour(peer, swarm_name, s),
             gossip: gossip::behaviour(s, figures.copies())?,
             streams: streams::behaviour::Behaviour::new(names, s.open_stream_timeout),
-            relay_client,
+            relay_client: relaying.client,
             relay: (s.gateway && s.relay_service)
-                .then(|| relay::Behaviour::new(peer, relay_limits(&s.relay)))
+                .then(|| carried::relay(peer, s.relay, gate.clone(), relaying.carried))
                 .into(),
             hole_punching: s.hole_punching.then(|| dcutr::Behaviour::new(peer)).into(),
             reachability: (!s.gateway).then(|| reachability::Behaviour::new(gate)).into(),
@@ -92,19 +100,4 @@ fn mdns(peer: PeerId, s: &Settings) -> Result<Option<mdns::tokio::Behaviour>, St
     }
     let behaviour = mdns::tokio::Behaviour::new(mdns::Config::default(), peer);
     behaviour.map(Some).map_err(|error| format!("cannot look for peers by mDNS: {error}"))
-}
-
-fn relay_limits(limits: &settings::Relay) -> relay::Config {
-    relay::Config {
-        max_reservations: limits.max_reservations,
-        max_reservations_per_peer: limits.max_reservations_per_peer,
-        reservation_duration: limits.reservation,
-        // Members only come this far, and their number is limited already.
-        reservation_rate_limiters: Vec::new(),
-        max_circuits: limits.max_circuits,
-        max_circuits_per_peer: limits.max_circuits_per_peer,
-        max_circuit_duration: limits.max_circuit,
-        max_circuit_bytes: limits.max_circuit_bytes,
-        circuit_src_rate_limiters: Vec::new(),
-    }
 }

@@ -84,6 +84,13 @@ impl Account {
         self.budget < 0.0
     }
 
+    /// False beyond the budget, which stays as it is then.
+    fn spend_within(&mut self, patience: &Patience, now: Instant) -> bool {
+        let too_much = self.spend(patience, 1, now);
+        self.budget = self.budget.max(0.0);
+        !too_much
+    }
+
     fn strike(&mut self, patience: &Patience, now: Instant) -> bool {
         self.settle(patience, now);
         self.strikes += 1.0;
@@ -124,6 +131,25 @@ struct Families {
     /// Of the connected peers that joined by an invite.
     of: HashMap<PeerId, Family>,
     accounts: HashMap<Serial, (Family, Account)>,
+    /// As `Conduct::passed_on`.
+    passed_on: HashMap<Serial, (Family, Account)>,
+}
+
+impl Families {
+    /// Of the family of a connected peer, with what they may do together.
+    fn account<'a>(
+        of: &HashMap<PeerId, Family>,
+        accounts: &'a mut HashMap<Serial, (Family, Account)>,
+        peer: &PeerId,
+        each: &Patience,
+        now: Instant,
+    ) -> Option<(&'a mut Account, Patience)> {
+        let family = *of.get(peer)?;
+        let patience = each.shared(&family);
+        let fresh = || (family, Account::new(&patience, now));
+        let (_, account) = accounts.entry(family.serial).or_insert_with(fresh);
+        Some((account, patience))
+    }
 }
 
 impl Conduct {
@@ -157,9 +183,10 @@ impl Conduct {
         let now = Instant::now();
         let mut passed_on = lock(&self.passed_on);
         let account = passed_on.entry(peer).or_insert_with(|| Account::new(&self.patience, now));
-        let too_much = account.spend(&self.patience, 1, now);
-        account.budget = account.budget.max(0.0);
-        !too_much
+        let is_within = account.spend_within(&self.patience, now);
+        let Families { of, passed_on, .. } = &mut *lock(&self.families);
+        let shared = Families::account(of, passed_on, &peer, &self.patience, now);
+        is_within & shared.is_none_or(|(account, patience)| account.spend_within(&patience, now))
     }
 
     /// Counts messages of the peer; false once it floods.
@@ -209,11 +236,11 @@ impl Conduct {
         judge: impl Fn(&mut Account, &Patience, Instant) -> bool,
         now: Instant,
     ) -> bool {
-        let mut families = lock(&self.families);
-        let Some(family) = families.of.get(&peer).copied() else { return false };
-        let patience = self.patience.shared(&family);
-        let fresh = || (family, Account::new(&patience, now));
-        let (_, account) = families.accounts.entry(family.serial).or_insert_with(fresh);
+        let Families { of, accounts, .. } = &mut *lock(&self.families);
+        let Some((account, patience)) = Families::account(of, accounts, &peer, &self.patience, now)
+        else {
+            return false;
+        };
         let enough = judge(account, &patience, now);
         if enough {
             account.relieve(&self.patience);
@@ -231,11 +258,14 @@ impl Conduct {
     pub fn tick(&self) {
         let now = Instant::now();
         self.forget_clean(&mut lock(&self.accounts), now);
-        lock(&self.families).accounts.retain(|_, (family, account)| {
-            let patience = self.patience.shared(family);
-            account.settle(&patience, now);
-            !account.is_clean(&patience)
-        });
+        let Families { accounts, passed_on, .. } = &mut *lock(&self.families);
+        for accounts in [accounts, passed_on] {
+            accounts.retain(|_, (family, account)| {
+                let patience = self.patience.shared(family);
+                account.settle(&patience, now);
+                !account.is_clean(&patience)
+            });
+        }
     }
 }
 
@@ -310,6 +340,18 @@ mod tests {
         assert!(offences.try_recv().is_err());
         conduct.disconnected(&peer);
         assert!(lock(&conduct.passed_on).is_empty());
+    }
+
+    #[test]
+    fn what_an_invites_members_pass_on_for_strangers_has_one_budget() {
+        let (conduct, mut offences) = Conduct::new(PATIENCE, 100);
+        let peers: Vec<PeerId> = (0..20).map(|_| PeerId::random()).collect();
+        peers.iter().for_each(|peer| conduct.joined_by(*peer, family(1)));
+        let passed: usize =
+            peers.iter().map(|peer| (0..90).filter(|_| conduct.pass_on(*peer)).count()).sum();
+        assert!((500..600).contains(&passed), "of five members, not of twenty: {passed}");
+        assert!(conduct.pass_on(PeerId::random()));
+        assert!(offences.try_recv().is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 mod bans;
 mod behaviour;
+mod carried;
 pub mod clock;
 pub mod conduct;
 pub mod dht;
@@ -37,6 +38,7 @@ pub mod revocation;
 pub mod rights;
 pub mod settings;
 pub mod streams;
+mod tally;
 pub mod transport;
 
 pub use libp2p;

@@ -10,6 +10,7 @@ use libp2p::{
 use tokio::sync::mpsc;
 
 use crate::{
+    carried::SharedCarried,
     driver::{self, Driver, Shared},
     envelope::Signer,
     event::Event,
@@ -17,6 +18,7 @@ use crate::{
     joins::Joins,
     queue::EventQueue,
     settings::{Liveness, Protocol, Settings},
+    tally::half_of,
 };
 
 pub enum Command {
@@ -148,17 +150,20 @@ impl Node {
             tolerance: settings.clock_tolerance,
             max_clock_skew: settings.max_clock_skew,
             max_members: settings.max_members,
+            max_per_family: half_of(settings.max_members.min(settings.max_connections as usize)),
             max_revocations: settings.max_revocations,
         })?);
         let shared = Shared::default();
         let signer = Signer::new(start.key.clone(), start.swarm_name.clone())
             .map_err(|error| error.to_string())?;
+        let carried = SharedCarried::default();
         let swarm = driver::swarm(
             &start.key,
             Some(gate.clone()),
             start.swarm_name,
             &start.protocols,
             &shared.figures,
+            carried.clone(),
             settings,
         )?;
         let (commands, inbox) = mpsc::channel(settings.max_commands);
@@ -169,6 +174,7 @@ impl Node {
             Arc::new(signer),
             queue.clone(),
             shared.clone(),
+            carried,
             start.protocols,
             start.liveness,
             start.settings,

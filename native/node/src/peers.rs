@@ -23,9 +23,11 @@ use crate::{
     facts::{Facts, Heard, PeerFacts},
     figures::Figures,
     gate::Admission,
+    invite::Family,
     queue::EventQueue,
-    settings::{Liveness, Protocol},
+    settings::{Liveness, Protocol, Settings},
     streams::stream::{self, Stream},
+    tally::Tally,
 };
 
 /// One standing connection.
@@ -67,6 +69,10 @@ pub struct Peers {
     protocols: Vec<Protocol>,
     liveness: Liveness,
     max_streams_per_peer: usize,
+    max_connections_per_peer: usize,
+    /// Of each invite: streams, and connections beyond the first of each peer.
+    streams: Tally,
+    further_paths: Tally,
     peers: HashMap<PeerId, Peer>,
     /// The owner of every stream's task: it is told when one ends, even by a panic.
     tasks: JoinSet<()>,
@@ -77,6 +83,8 @@ pub struct Peers {
 struct Peer {
     /// In the order in which they came.
     paths: Vec<Path>,
+    /// With whom it shares limits.
+    family: Option<Family>,
     heard: Arc<Heard>,
     streams: HashMap<Id, Running>,
     /// The last connection is gone for this reason, and its streams still read the rest.
@@ -108,6 +116,8 @@ impl Peer {
 struct Running {
     stream: Arc<Stream>,
     connection: ConnectionId,
+    /// Whom it was counted for: a peer may come back by another invite.
+    family: Option<Family>,
 }
 
 impl Peers {
@@ -118,7 +128,7 @@ impl Peers {
         conduct: Arc<Conduct>,
         protocols: Vec<Protocol>,
         liveness: Liveness,
-        max_streams_per_peer: usize,
+        settings: &Settings,
     ) -> Peers {
         Peers {
             queue,
@@ -127,7 +137,10 @@ impl Peers {
             conduct,
             protocols,
             liveness,
-            max_streams_per_peer,
+            max_streams_per_peer: settings.max_streams_per_peer,
+            max_connections_per_peer: settings.max_connections_per_peer as usize,
+            streams: Tally::default(),
+            further_paths: Tally::default(),
             peers: HashMap::new(),
             tasks: JoinSet::new(),
             task_peers: HashMap::new(),
@@ -143,7 +156,16 @@ impl Peers {
         paths.into_iter().flatten().map(|path| path.connection).collect()
     }
 
-    pub fn connection_established(&mut self, id: PeerId, path: Path, admission: Admission) {
+    /// Gives back the connection that has to go for this one, if the members of the peer's invite
+    /// have all the connections that they may: its oldest, since one that has come back needs
+    /// the new one.
+    #[must_use]
+    pub fn connection_established(
+        &mut self,
+        id: PeerId,
+        path: Path,
+        admission: Admission,
+    ) -> Option<ConnectionId> {
         let peer = self.peers.entry(id).or_default();
         if let Some(cause) = peer.departing.take() {
             for running in peer.streams.values() {
@@ -156,8 +178,11 @@ impl Peers {
         path.count(&self.figures, 1);
         peer.paths.push(path);
         if before.is_some() {
-            return self.paths_changed(id, before);
+            let surplus = self.count_further_path(id);
+            self.paths_changed(id, before);
+            return surplus;
         }
+        peer.family = admission.family();
         let facts = PeerFacts {
             roles: admission.token.rights.roles,
             addresses: peer.addresses(),
@@ -168,11 +193,21 @@ impl Peers {
         };
         peer.heard.now();
         self.facts.insert(id, facts);
-        if let Some(invite) = &admission.token.invite {
-            self.conduct.joined_by(id, invite.family());
+        if let Some(family) = peer.family {
+            self.conduct.joined_by(id, family);
         }
         let admission = Box::new(admission);
         self.queue.push(Event::Connected { peer: id, admission, address, relayed });
+        None
+    }
+
+    fn count_further_path(&mut self, id: PeerId) -> Option<ConnectionId> {
+        let peer = self.peers.get(&id)?;
+        let each = self.max_connections_per_peer.saturating_sub(1);
+        let has_room = self.further_paths.has_room(peer.family, each);
+        self.further_paths.take(peer.family);
+        let oldest = peer.paths.first()?;
+        (!has_room).then_some(oldest.connection)
     }
 
     pub fn connection_closed(
@@ -184,8 +219,13 @@ impl Peers {
     ) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let before = peer.best().map(|best| best.relayed);
+        let mut was_known = false;
         for path in peer.paths.extract_if(.., |path| path.connection == connection) {
             path.count(&self.figures, -1);
+            was_known = true;
+        }
+        if was_known && !peer.paths.is_empty() {
+            self.further_paths.give_back(peer.family);
         }
         for running in peer.streams.values().filter(|running| running.connection == connection) {
             running.stream.connection_lost();
@@ -231,8 +271,10 @@ impl Peers {
             }
             return;
         };
-        if !ours && (peer.streams.len() >= self.max_streams_per_peer || !self.conduct.spend(id, 1))
-        {
+        let has_room = peer.streams.len() < self.max_streams_per_peer
+            && self.streams.has_room(peer.family, self.max_streams_per_peer);
+        let is_welcome = ours || (has_room && self.conduct.spend(id, 1));
+        if !is_welcome {
             return; // to drop it resets it
         }
         let stream = Stream::new(
@@ -246,7 +288,8 @@ impl Peers {
         // Announced before its task runs, or the first frames would come before it.
         self.queue.push(Event::StreamOpened { stream: stream.clone(), ours });
         let task = self.tasks.spawn(stream::serve(stream.clone(), raw)).id();
-        peer.streams.insert(task, Running { stream, connection });
+        peer.streams.insert(task, Running { stream, connection, family: peer.family });
+        self.streams.take(peer.family);
         self.task_peers.insert(task, id);
         self.figures.set("streams", self.tasks.len());
     }
@@ -261,10 +304,11 @@ impl Peers {
         self.figures.set("streams", self.tasks.len());
         let Some(id) = self.task_peers.remove(&task) else { return };
         let Some(peer) = self.peers.get_mut(&id) else { return };
-        if let Some(running) = peer.streams.remove(&task)
-            && panicked
-        {
-            running.stream.end("a fault of this node ended the stream".into());
+        if let Some(running) = peer.streams.remove(&task) {
+            self.streams.give_back(running.family);
+            if panicked {
+                running.stream.end("a fault of this node ended the stream".into());
+            }
         }
         self.depart_if_done(id);
     }

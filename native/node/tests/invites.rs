@@ -4,109 +4,28 @@
 mod common;
 
 use std::{
-    collections::BTreeMap,
     fs,
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
-use common::{DEADLINE, Member, Owner, SWARM, WORK, quick};
+use common::{
+    DEADLINE, Member, Owner, SWARM, WORK,
+    invites::{
+        Gateway, Home, granted, invite, newcomer, newcomer_as, public, refused, secret, terms,
+    },
+    quick,
+};
 use libp2p::{PeerId, identity::Keypair};
 use mycel_node::{
     clock,
     event::Event,
     failure::DialFailure,
-    invite::{self, Key, Terms},
+    invite::{self, Terms},
     membership::{self, Statement},
     node::Command,
     revocation,
     settings::Settings,
 };
-
-/// A folder that gateways share, removed in the end.
-struct Home(PathBuf);
-
-impl Home {
-    fn new() -> Home {
-        let path = std::env::temp_dir().join(format!("mycel-invites-{}", PeerId::random()));
-        fs::create_dir(&path).unwrap();
-        Home(path)
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-struct Gateway {
-    member: Member,
-    key: Keypair,
-    address: String,
-}
-
-impl Gateway {
-    async fn start(owner: &Owner, home: &Home) -> Gateway {
-        Gateway::start_with(owner, home, Keypair::generate_ed25519()).await
-    }
-
-    async fn start_with(owner: &Owner, home: &Home, key: Keypair) -> Gateway {
-        let joins = Some(home.0.join("joins"));
-        let token = owner.token(&key.public().to_peer_id(), 3600);
-        let member = owner.start(key.clone(), token, Settings { joins, ..quick() });
-        let address = member.listen().await;
-        Gateway { member, key, address }
-    }
-
-    fn public(&self) -> Key {
-        public(&self.key)
-    }
-}
-
-fn public(key: &Keypair) -> Key {
-    key.clone().try_into_ed25519().unwrap().public().to_bytes()
-}
-
-fn secret(key: &Keypair) -> Vec<u8> {
-    key.clone().try_into_ed25519().unwrap().secret().as_ref().to_vec()
-}
-
-fn terms(serial: u8, gateways: &[(Key, u32)], joins: &[(u32, u32)]) -> Terms {
-    Terms {
-        serial: [serial; 16],
-        gateways: gateways.to_vec(),
-        joins: joins.iter().copied().collect::<BTreeMap<_, _>>(),
-    }
-}
-
-fn invite(owner: &Owner, terms: Terms) -> Vec<u8> {
-    owner.issue(&Statement { invite: Some(terms), ..owner.grant(3600) })
-}
-
-/// A node that has the invite, bound to itself, and nothing else.
-fn newcomer(owner: &Owner, invite: &[u8]) -> Member {
-    newcomer_as(owner, invite, Keypair::generate_ed25519())
-}
-
-fn newcomer_as(owner: &Owner, invite: &[u8], key: Keypair) -> Member {
-    let token = owner.bind(invite, &key.public().to_peer_id());
-    owner.start(key, token, quick())
-}
-
-async fn granted(member: &Member) -> Vec<u8> {
-    let token = |event: &Event| match event {
-        Event::Admitted { token } => Some(token.clone()),
-        _ => None,
-    };
-    member.wait("the admission", token).await
-}
-
-async fn refused(member: &Member, address: &str) -> String {
-    let (failure, error) = member.dial(address).await.unwrap_err();
-    assert_eq!(failure, DialFailure::NotAdmitted, "{error}");
-    error
-}
 
 #[tokio::test]
 async fn a_gateway_makes_a_member_of_a_newcomer_and_the_token_outlives_it() {
@@ -204,7 +123,7 @@ async fn a_gateway_that_lost_its_answer_gives_it_again() {
     assert!(refused(&newcomer(&owner, &invite), &gateway.address).await.contains("used up"));
     // Nor does the gateway forget whom it has counted.
     gateway.member.node.stop();
-    let gateway = Gateway::start_with(&owner, &home, gateway.key).await;
+    let gateway = Gateway::start_with(&owner, &home, gateway.key, quick()).await;
     assert!(refused(&newcomer(&owner, &invite), &gateway.address).await.contains("used up"));
     newcomer_as(&owner, &invite, key).dial(&gateway.address).await.unwrap();
 }
@@ -463,42 +382,4 @@ async fn forged_revocations_are_not_passed_on() {
         _ => None,
     };
     assert_eq!(between.wait("the end", cut_off).await, (source.peer, "forged_gossip"));
-}
-
-#[tokio::test]
-async fn with_three_of_an_invite_out_no_other_comes_in_by_it() {
-    let (owner, home) = (Owner::new(), Home::new());
-    let key = Keypair::generate_ed25519();
-    let token = owner.token(&key.public().to_peer_id(), 3600);
-    let patience = mycel_node::conduct::Patience { burst: 50, ..quick().patience };
-    let settings = Settings { joins: Some(home.0.join("joins")), patience, ..quick() };
-    let gateway = owner.start(key.clone(), token, settings);
-    let address = gateway.listen().await;
-    let bad = invite(&owner, terms(1, &[(public(&key), 0)], &[(0, 20)]));
-    let good = invite(&owner, terms(2, &[(public(&key), 0)], &[(0, 20)]));
-    for _ in 0..3 {
-        let machine = newcomer(&owner, &bad);
-        machine.dial(&address).await.unwrap();
-        for _ in 0..400 {
-            let peer = gateway.peer;
-            let _ = machine.node.send(Command::OpenStream { peer, protocol: common::QUIET });
-        }
-        let who = |event: &Event| match event {
-            Event::CutOff { peer, .. } if *peer == machine.peer => Some(()),
-            _ => None,
-        };
-        gateway.wait("the flooder's end", who).await;
-    }
-    let refused = newcomer(&owner, &bad);
-    let _ = refused.dial(&address).await;
-    let gone = |event: &Event| {
-        matches!(event, Event::Disconnected { .. } | Event::DialFailed { .. }).then_some(())
-    };
-    if refused.connected() > 0 {
-        refused.wait("the end", gone).await;
-    }
-    let joined =
-        |event: &Event| matches!(event, Event::Connected { peer, .. } if *peer == refused.peer);
-    assert_eq!(gateway.count(joined), 0);
-    assert!(newcomer(&owner, &good).dial(&address).await.is_ok());
 }

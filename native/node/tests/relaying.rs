@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::{
     DEADLINE, LOOPBACK, Member, Owner, QUIC, StrangerEvent, WORK, open_transport, patient, quick,
+    relays::reserved,
 };
 use futures::StreamExt;
 use libp2p::{
@@ -17,7 +18,6 @@ use libp2p::{
 use mycel_node::{
     event::Event,
     failure::DialFailure,
-    node::Command,
     settings::{Relay, Settings},
 };
 
@@ -34,26 +34,6 @@ async fn gateway(owner: &Owner, listen: &str) -> (Member, String) {
     let gateway = owner.member_with(gateway_settings(), 3600);
     let address = gateway.listen_on(listen).await;
     (gateway, address)
-}
-
-async fn reserved(member: &Member, gateway: &Member, address: &str) -> Result<String, String> {
-    let (gateway, address) = (gateway.peer, address.parse().unwrap());
-    member.node.send(Command::Reserve { gateway, address }).unwrap();
-    let told = |event: &Event| match event {
-        Event::Reservation { held, error, .. } => Some((*held, error.clone())),
-        _ => None,
-    };
-    match member.take("a reservation", told).await {
-        (true, _) => {}
-        (false, error) => return Err(error),
-    }
-    let circuit = |event: &Event| match event {
-        Event::Listening { address, .. } if address.contains("p2p-circuit") => {
-            Some(address.clone())
-        }
-        _ => None,
-    };
-    Ok(member.take("an address through the gateway", circuit).await)
 }
 
 fn connected(event: &Event) -> Option<(PeerId, bool)> {

@@ -62,7 +62,11 @@ impl Driver {
                     self.queue.push(Event::Admitted { token });
                 }
                 self.retire(peer_id, connection_id, admission.instance);
-                self.peers.connection_established(peer_id, path, admission);
+                if let Some(oldest) = self.peers.connection_established(peer_id, path, admission)
+                    && self.swarm.close_connection(oldest)
+                {
+                    self.own_causes.insert(oldest, "the peer's invite has no more connections");
+                }
                 self.approach_succeeded(connection_id, peer_id);
                 if let Some(address) = self.dials.remove(&connection_id) {
                     self.figures.count_by("dials", "succeeded");

@@ -27,7 +27,8 @@ use tokio::{
 
 use self::approach::Approach;
 use crate::{
-    behaviour::Behaviour,
+    behaviour::{Behaviour, Relaying},
+    carried::SharedCarried,
     conduct::{Conduct, Offence},
     dht::Dht,
     envelope::Signer,
@@ -60,13 +61,14 @@ pub fn swarm(
     swarm_name: String,
     protocols: &[Protocol],
     figures: &Figures,
+    carried: SharedCarried,
     settings: &Settings,
 ) -> Result<Swarm<Behaviour>, String> {
-    let (transport, relay_client) =
+    let (transport, client) =
         transport::build(key, gate.clone(), settings.connect_timeout, figures.meter.clone())
             .map_err(|error| error.to_string())?;
-    let behaviour =
-        Behaviour::new(key, relay_client, gate, swarm_name, protocols, figures, settings)?;
+    let relaying = Relaying { client, carried };
+    let behaviour = Behaviour::new(key, relaying, gate, swarm_name, protocols, figures, settings)?;
     let config = swarm::Config::with_tokio_executor()
         .with_idle_connection_timeout(NEVER)
         .with_max_negotiating_inbound_streams(256)
@@ -106,10 +108,8 @@ pub struct Driver {
     approaching: HashMap<ConnectionId, PeerId>,
     /// Peers that are never disconnected to save resources.
     kept: HashSet<PeerId>,
-    /// Peers that others reach through this node.
-    served: HashSet<PeerId>,
-    /// Peers that reach others through this node, with how many circuits each.
-    carried: HashMap<PeerId, usize>,
+    /// What is relayed through this node.
+    carried: SharedCarried,
     conduct: Arc<Conduct>,
     offences: mpsc::Receiver<Offence>,
     failed_pings: HashMap<ConnectionId, u32>,
@@ -127,13 +127,13 @@ impl Driver {
         signer: Arc<Signer>,
         queue: Arc<EventQueue>,
         shared: Shared,
+        carried: SharedCarried,
         protocols: Vec<Protocol>,
         liveness: Liveness,
         settings: Settings,
     ) -> Driver {
         let Shared { figures, facts } = shared;
         let (conduct, offences) = Conduct::new(settings.patience, settings.max_known_peers);
-        let max_streams = settings.max_streams_per_peer;
         let known_peers = NonZeroUsize::new(settings.max_known_peers).unwrap_or(NonZeroUsize::MIN);
         Driver {
             swarm,
@@ -145,7 +145,7 @@ impl Driver {
                 conduct.clone(),
                 protocols,
                 liveness,
-                max_streams,
+                &settings,
             ),
             dht: Dht::new(signer.clone(), queue.clone(), figures.clone(), &settings),
             searching_until: Instant::now(),
@@ -163,8 +163,7 @@ impl Driver {
             approaches: HashMap::new(),
             approaching: HashMap::new(),
             kept: HashSet::new(),
-            served: HashSet::new(),
-            carried: HashMap::new(),
+            carried,
             conduct,
             offences,
             failed_pings: HashMap::new(),

@@ -1,14 +1,12 @@
 //! How others reach this node, and this node those nearby.
 
-use std::collections::hash_map::Entry;
-
 use libp2p::{
     Multiaddr, PeerId, TransportError, core::transport::ListenerId, kad, multiaddr::Protocol,
     relay, swarm::dial_opts::DialOpts,
 };
 
 use super::Driver;
-use crate::{event::Event, failure::chain, reach};
+use crate::{event::Event, failure::chain, lock, reach};
 
 impl Driver {
     pub(super) fn reserve(&mut self, gateway: PeerId, address: Multiaddr) {
@@ -42,29 +40,25 @@ impl Driver {
     }
 
     pub(super) fn relay_event(&mut self, event: relay::Event) {
+        let mut carried = lock(&self.carried);
         match event {
-            relay::Event::ReservationReqAccepted { src_peer_id, .. } => {
-                self.served.insert(src_peer_id);
-                self.figures.set("relay_reservations", self.served.len());
+            relay::Event::ReservationReqAccepted { src_peer_id, renewed: false } => {
+                carried.reserved(src_peer_id, self.gate.family_of(&src_peer_id));
+                self.figures.set("relay_reservations", carried.reservations());
             }
             relay::Event::ReservationClosed { src_peer_id }
             | relay::Event::ReservationTimedOut { src_peer_id } => {
-                self.served.remove(&src_peer_id);
-                self.figures.set("relay_reservations", self.served.len());
+                carried.reservation_ended(src_peer_id);
+                self.figures.set("relay_reservations", carried.reservations());
             }
             relay::Event::CircuitReqAccepted { src_peer_id, .. } => {
-                *self.carried.entry(src_peer_id).or_default() += 1;
-                self.figures.set("relay_circuits", self.carried.values().sum());
+                carried.circuit_opened(src_peer_id, self.gate.family_of(&src_peer_id));
+                self.figures.set("relay_circuits", carried.circuits());
                 self.figures.count("relay_circuits_total");
             }
             relay::Event::CircuitClosed { src_peer_id, .. } => {
-                if let Entry::Occupied(mut circuits) = self.carried.entry(src_peer_id) {
-                    *circuits.get_mut() -= 1;
-                    if *circuits.get() == 0 {
-                        circuits.remove();
-                    }
-                }
-                self.figures.set("relay_circuits", self.carried.values().sum());
+                carried.circuit_closed(src_peer_id);
+                self.figures.set("relay_circuits", carried.circuits());
             }
             relay::Event::ReservationReqDenied { .. } => {
                 self.figures.count_by("relay_denied", "reservation");

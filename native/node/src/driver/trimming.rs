@@ -9,7 +9,7 @@ use std::{collections::HashSet, time::Instant};
 use libp2p::PeerId;
 
 use super::Driver;
-use crate::{conduct::Offence, event::Event};
+use crate::{conduct::Offence, event::Event, lock};
 
 impl Driver {
     pub(super) fn trim(&mut self) {
@@ -25,12 +25,16 @@ impl Driver {
         let mesh: HashSet<PeerId> =
             self.swarm.behaviour().gossip.all_mesh_peers().copied().collect();
         let gateways: HashSet<PeerId> = self.reservations.values().copied().collect();
-        let needed = [&self.kept, &self.served, &mesh, &gateways];
-        let unneeded = self.peers.unused(self.settings.grace).into_iter().filter(|peer| {
-            !needed.iter().any(|set| set.contains(peer)) && !self.carried.contains_key(peer)
-        });
+        let needed = [&self.kept, &mesh, &gateways];
+        let carried = lock(&self.carried);
+        let unneeded =
+            self.peers.unused(self.settings.grace).into_iter().filter(|peer| {
+                !needed.iter().any(|set| set.contains(peer)) && !carried.concerns(peer)
+            });
         let surplus = connected - self.settings.low_water.min(connected);
-        for peer in unneeded.take(surplus).collect::<Vec<_>>() {
+        let surplus: Vec<PeerId> = unneeded.take(surplus).collect();
+        drop(carried);
+        for peer in surplus {
             self.figures.count("trimmed");
             self.disconnect(peer, "there were too many connections");
         }

@@ -60,6 +60,8 @@ pub struct Entrance {
     /// A peer whose clock is farther off is refused: nothing that has a time would hold.
     pub max_clock_skew: Duration,
     pub max_members: usize,
+    /// Of one invite.
+    pub max_per_family: usize,
     pub max_revocations: usize,
 }
 
@@ -111,6 +113,13 @@ pub struct Admission {
     pub revocations_differ: bool,
     /// New with each start of the peer's process.
     pub instance: Instance,
+}
+
+impl Admission {
+    /// With whom the peer shares limits.
+    pub fn family(&self) -> Option<Family> {
+        self.token.invite.as_ref().map(Invite::family)
+    }
 }
 
 struct Member {
@@ -185,7 +194,7 @@ impl Gate {
     /// With whom a connected peer shares limits: of one that joined by an invite.
     pub fn family_of(&self, peer: &PeerId) -> Option<Family> {
         let members = lock(&self.members);
-        members.get(peer)?.admission.token.invite.as_ref().map(Invite::family)
+        members.get(peer)?.admission.family()
     }
 
     pub fn admission_of(&self, peer: &PeerId) -> Option<Admission> {
@@ -443,10 +452,22 @@ impl Gate {
         }
     }
 
+    /// Whether the members of one invite have all the places that they may. There cannot be so
+    /// many of them among fewer members, which spares counting.
+    fn is_family_full(&self, members: &HashMap<PeerId, Member>, newcomer: &Admission) -> bool {
+        let (most, family) = (self.entrance.max_per_family, newcomer.family());
+        members.len() >= most
+            && family.is_some()
+            && members.values().filter(|one| one.admission.family() == family).count() >= most
+    }
+
     fn enter(&self, peer: PeerId, admission: Admission) -> Result<(), Refusal> {
         let mut members = lock(&self.members);
         if members.len() >= self.entrance.max_members && !members.contains_key(&peer) {
             return Err(refusal("full", "too many members are connected here"));
+        }
+        if !members.contains_key(&peer) && self.is_family_full(&members, &admission) {
+            return Err(refusal("full", "too many who joined by this invite are connected here"));
         }
         let mut retired = VecDeque::new();
         if let Some(before) = members.remove(&peer) {

@@ -14,8 +14,8 @@ use std::{
 use libp2p::{
     PeerId,
     gossipsub::{
-        self, AllowAllSubscriptionFilter, DataTransform, IdentTopic, MaxCountSubscriptionFilter,
-        Message, MessageAuthenticity, MessageId, RawMessage, TopicHash, ValidationMode,
+        self, DataTransform, IdentTopic, MaxCountSubscriptionFilter, Message, MessageAuthenticity,
+        MessageId, RawMessage, TopicHash, TopicSubscriptionFilter, ValidationMode,
     },
 };
 
@@ -26,8 +26,7 @@ use crate::{
 };
 use window::Windows;
 
-pub type Behaviour =
-    gossipsub::Behaviour<CountCopies, MaxCountSubscriptionFilter<AllowAllSubscriptionFilter>>;
+pub type Behaviour = gossipsub::Behaviour<CountCopies, MaxCountSubscriptionFilter<ShortTopics>>;
 
 /// Who sends whole messages to a node: so many are sought, and so many more are taken.
 const MESH_PEERS: usize = 3;
@@ -39,6 +38,7 @@ const TOLD_SHARE: f64 = 0.02;
 const FORWARD_PATIENCE: Duration = Duration::from_secs(5);
 /// What gossipsub itself puts around a message.
 const FRAMING_BYTES: usize = 1024;
+const TOPIC_MAX_BYTES: usize = 256;
 const MAX_SOURCES: usize = 65_536;
 /// A start within the same millisecond would repeat sequences; this many messages fit
 /// between two of them, and a node cannot send more.
@@ -57,6 +57,15 @@ impl DataTransform for CountCopies {
 
     fn outbound_transform(&self, _: &TopicHash, data: Vec<u8>) -> Result<Vec<u8>, std::io::Error> {
         Ok(data)
+    }
+}
+
+/// Each peer's topics are kept while it is connected: without this, megabytes of names for each.
+pub struct ShortTopics;
+
+impl TopicSubscriptionFilter for ShortTopics {
+    fn can_subscribe(&mut self, topic: &TopicHash) -> bool {
+        topic.as_str().len() <= TOPIC_MAX_BYTES
     }
 }
 
@@ -85,7 +94,7 @@ pub fn behaviour(s: &Settings, copies: CountCopies) -> Result<Behaviour, String>
         .build()
         .map_err(|error| error.to_string())?;
     let topics = MaxCountSubscriptionFilter {
-        filter: AllowAllSubscriptionFilter {},
+        filter: ShortTopics,
         max_subscribed_topics: s.max_topics_per_peer,
         max_subscriptions_per_request: s.max_topics_per_peer,
     };

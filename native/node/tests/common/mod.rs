@@ -2,6 +2,9 @@
 // Each test binary uses its own part of this.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod invites;
+pub mod relays;
+
 use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -136,6 +139,7 @@ impl Owner {
             tolerance: Duration::ZERO,
             max_clock_skew: Duration::from_secs(60),
             max_members: 100,
+            max_per_family: 8192,
             max_revocations: 100,
         });
         Arc::new(gate.unwrap())
