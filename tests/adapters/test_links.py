@@ -8,7 +8,7 @@ import pytest
 from mycel.core.events import Event, HeartbeatReceived, LinkDown, LinkUp, Received, SilenceNoticed
 from mycel.core.identifiers import LeaseId, PeerId, RequestId
 from mycel.core.messages import Offer, Release
-from mycel.membership.links import EARLY_FRAMES_MAX, HALF_SECONDS, Links
+from mycel.membership.links import EARLY_BATCHES_MAX, HALF_SECONDS, Links
 from mycel.swarm import message_codec
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL
 from tests.simulation.time import ProcessClock, VirtualClock
@@ -87,7 +87,7 @@ def test_a_whole_link_is_not(stage: Stage) -> None:
 
 def test_too_many_of_them_end_it(stage: Stage) -> None:
     stage.links.stream_opened(stage.work)
-    for _ in range(EARLY_FRAMES_MAX + 1):
+    for _ in range(EARLY_BATCHES_MAX + 1):
         stage.links.frames(stage.work, [message_codec.encode(RELEASE)], 5.0)
     assert stage.work.is_closed
     assert not stage.links.is_linked(PEER)

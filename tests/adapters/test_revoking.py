@@ -138,7 +138,7 @@ async def test_what_the_owner_did_not_sign_is_no_news() -> None:
         stranger = Libp2pWorld()
         forged = [record(stranger, 1), b"", b"x" * 104, record(world, 2)[:-1]]
         assert node.revoking.take(forged, "test") == 0
-        node.revoking.gossip("somebody", b"\xc1 not msgpack")
+        node.revoking.gossip(PeerId("somebody"), b"\xc1 not msgpack")
         assert node.notes == ["malformed_revocations"]
         assert not node.revoking.revoked
     finally:
@@ -161,23 +161,23 @@ async def test_whoever_forges_many_is_not_listened_to_for_a_while() -> None:
         vars(swarm)["revoke"] = counted
         signature = record(Libp2pWorld(), 0)[32:]
 
-        def forge(source: str) -> None:
+        def forge(source: PeerId) -> None:
             for number in range(10):
                 first = number * revocations.RECORDS_PER_FRAME
                 ids = range(first, first + revocations.RECORDS_PER_FRAME)
                 forged = [one.to_bytes(32, "big") + signature for one in ids]
                 node.revoking.gossip(source, msgspec.msgpack.encode(forged))
 
-        forge("forger")
+        forge(PeerId("forger"))
         most = revocations.USELESS_MAX + revocations.RECORDS_PER_FRAME
         assert revocations.USELESS_MAX <= len(looked_at) <= most
         assert node.notes == ["revocations_ignored"]
-        for source, number in (("another", 1), ("forger", 2)):
+        for source, number in ((PeerId("another"), 1), (PeerId("forger"), 2)):
             news = msgspec.msgpack.encode([record(world, number)])
             node.revoking.gossip(source, news)
         assert node.revoking.revoked == {(1).to_bytes(32, "big")}
         node.later_seconds = revocations.USELESS_SECONDS
-        node.revoking.gossip("forger", news)
+        node.revoking.gossip(PeerId("forger"), news)
         assert len(node.revoking.revoked) == 2
     finally:
         await world.close()
@@ -192,7 +192,7 @@ async def test_what_is_known_costs_nothing_and_offends_nobody() -> None:
         assert node.revoking.take(known, "test") == 100
         vars(swarm)["revoke"] = None  # it must not be asked
         for _ in range(revocations.USELESS_MAX):
-            node.revoking.gossip("honest", msgspec.msgpack.encode(known))
+            node.revoking.gossip(PeerId("honest"), msgspec.msgpack.encode(known))
         assert node.notes == ["revoked"]
     finally:
         await world.close()

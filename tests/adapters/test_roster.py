@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mycel.core.identifiers import PeerId
+from mycel.core.principal import Family
 from mycel.membership import peer_list
 from mycel.membership.peer_list import Roster
 
@@ -80,3 +81,16 @@ def test_a_full_roster_takes_nobody_else_and_lets_its_own_move(
     assert not people.enter(PeerId("b"), WORKER, ())
     assert not people.enter(PeerId("a"), WORKER, ("/ip4/10.0.0.2/tcp/1",))
     assert [record.addresses for record in people.records] == [("/ip4/10.0.0.2/tcp/1",)]
+
+
+def test_those_of_one_invite_are_drawn_as_often_as_they_have_shares() -> None:
+    people, family = Roster(Random(1)), Family(b"1" * 16, 2)
+    crowd = [PeerId(f"crowd-{number}") for number in range(50)]
+    for peer in crowd:
+        people.enter(peer, WORKER, (), family)
+    people.enter(PeerId("another"), WORKER, ())
+    assert sampled(people, 50).count("another") == 1
+    assert len(sampled(people, 50)) == 3
+    for peer in crowd[:49]:
+        people.leave(peer)
+    assert sorted(sampled(people, 50)) == ["another", "crowd-49"]

@@ -157,6 +157,7 @@ def test_whichever_stream_is_ahead_the_scheduler_knows_in_the_end_what_is_free()
         assert len(descriptions) == 1
 
         worker = PeerId("worker")
+        scheduler.tell(events.LinkUp(worker))
         scheduler.tell(events.Received(worker, register, 0.0))
         for is_change in (*order, *(True,) * len(changes), False):
             waiting = changes if is_change else descriptions

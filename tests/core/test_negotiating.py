@@ -12,6 +12,7 @@ from mycel.core.events import (
     DataHeld,
     Event,
     ExplainTask,
+    LinkUp,
     ReadTask,
     Received,
     Restart,
@@ -69,6 +70,7 @@ class Story:
         return effects
 
     def come(self, name: str, has: Capabilities = SMALL) -> list[Effect]:
+        self.tell(LinkUp(PeerId(name)))
         register = Register(
             WIRE_VERSION, 1, 0.0, name, has, total_of(has), (f"/memory/{name}",), [], [], []
         )

@@ -107,6 +107,7 @@ impl Objects {
                     described(py, &admission.token)?,
                     admission.clock_skew_seconds,
                     admission.revocations_differ,
+                    admission.family().map(|one| (PyBytes::new(py, &one.serial), one.shares)),
                 );
                 let arguments = (self.peer(py, &peer), told, address, relayed);
                 (kind::CONNECTED, arguments).into_pyobject(py)

@@ -4,7 +4,6 @@ long; one transfer of a blob at a time."""
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from blake3 import blake3
 
-from mycel.core.identifiers import PeerId
+from mycel.core.principal import Family, Tally
 
 from . import digests
 from .blob_messages import BlobMessage, Unreadable
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 SERVED_MAX: Final = 64
-"""Streams of one peer at once."""
+"""Streams of one peer at once; its family has its shares of them."""
 
 
 class _Turn:
@@ -47,7 +46,7 @@ class BlobServer:
         self.channels = Channels(self._accept)
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="blobs")
         self._note = note
-        self._served: Counter[PeerId] = Counter()
+        self._served = Tally(SERVED_MAX)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._moving: dict[Digest, _Turn] = {}
 
@@ -81,22 +80,21 @@ class BlobServer:
                 del self._moving[digest]
 
     def _accept(self, channel: Channel) -> None:
-        if self._served[channel.peer] >= SERVED_MAX:
+        family = self.channels.family_of(channel.peer)
+        if not self._served.has_room(channel.peer, family):
             channel.close()
             return
-        self._served[channel.peer] += 1
-        self.spawn(self._serve(channel))
+        self._served.take(channel.peer, family)
+        self.spawn(self._serve(channel, family))
 
-    async def _serve(self, channel: Channel) -> None:
+    async def _serve(self, channel: Channel, family: Family | None) -> None:
         try:
             await self.answer(channel, await channel.read())
         except (BlobError, Unreadable, OSError) as error:
             self._note("blob_stream_ended", peer=channel.peer, error=str(error))
         finally:
             channel.close()
-            self._served[channel.peer] -= 1
-            if not self._served[channel.peer]:
-                del self._served[channel.peer]
+            self._served.give_back(channel.peer, family)
 
     async def answer(self, channel: Channel, first: BlobMessage) -> None:
         raise NotImplementedError

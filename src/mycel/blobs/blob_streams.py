@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from mycel.core.identifiers import PeerId
+from mycel.core.principal import Family
 from mycel.swarm.interface import Stream, Swarm
 
 from .blob_messages import (
@@ -133,10 +134,17 @@ class Channels:
         self._dialling: dict[PeerId, list[asyncio.Future[None]]] = {}
         self._swarm: Swarm | None = None
         self.is_connected: Callable[[PeerId], bool] = lambda _: False
+        self.family_of: Callable[[PeerId], Family | None] = lambda _: None
 
-    def start(self, swarm: Swarm, is_connected: Callable[[PeerId], bool]) -> None:
+    def start(
+        self,
+        swarm: Swarm,
+        is_connected: Callable[[PeerId], bool],
+        family_of: Callable[[PeerId], Family | None] = lambda _: None,
+    ) -> None:
         self._swarm = swarm
         self.is_connected = is_connected
+        self.family_of = family_of
 
     def _accuse(self, peer: PeerId) -> None:
         if self._swarm is not None:

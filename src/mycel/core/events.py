@@ -18,6 +18,7 @@ from .identifiers import AttemptId, JobId, LaneId, PeerId, RequestId
 from .journal import Restored
 from .machine_settings import SchedulerSettings
 from .messages import CheckpointPart, ControlMessage, Outcome, Text, WorkMessage
+from .principal import Principal
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -45,6 +46,7 @@ class LinkUp(Event, frozen=True):
     peer: PeerId
     heard_by: str = ""
     """How this node came to know the peer."""
+    principal: Principal = Principal()
 
 
 class LinkDown(Event, frozen=True):

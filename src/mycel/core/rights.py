@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from mycel.core.model.work import Shape
+from mycel.core.model.work import DEFAULT_USER, Shape
 
 from .identifiers import PeerId
 
@@ -50,6 +50,12 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
     """How many may join by that invite."""
     admitted_by: str = ""
     """The public key of the gateway that made its peer a member by that invite, as hex."""
+
+    @property
+    def machine_user(self) -> str:
+        """Whose machine a node with this token is: empty for one of an invite that does not say.
+        The owner names its own nodes, and invites strangers."""
+        return self.user or ("" if self.invite else DEFAULT_USER)
 
     def is_over(self, unix: float) -> bool:
         return self.expires_at is not None and unix >= self.expires_at + TOLERANCE_SECONDS

@@ -22,16 +22,20 @@ from mycel.core.messages import (
     ControlMessage,
     WorkMessage,
 )
+from mycel.core.principal import Principal, Tally
 from mycel.runtime.clock import Clock
 from mycel.swarm import message_codec
 from mycel.swarm.errors import FrameTooLong
+from mycel.swarm.frame_limits import CONTROL_BYTES_MAX, WORK_BYTES_MAX
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL, Stream, Swarm
 
 CONTROL_MESSAGES: Final = frozenset(get_args(ControlMessage))
 HALF_SECONDS: Final = 5.0
 """A link whose second stream has not come by then is given up."""
-EARLY_FRAMES_MAX: Final = 64
-"""Frames of the first stream that may wait for the second to stand."""
+EARLY_BATCHES_MAX: Final = 64
+"""Of frames of the first stream, which may wait for the second to stand."""
+EARLY_BYTES_MAX: Final = WORK_BYTES_MAX + CONTROL_BYTES_MAX
+"""Of the links of one peer, and with them of its family."""
 
 _DECODE: Final[dict[str, Callable[[bytes], WorkMessage | ControlMessage]]] = {
     CONTROL_PROTOCOL: message_codec.decode_control,
@@ -42,10 +46,12 @@ _DECODE: Final[dict[str, Callable[[bytes], WorkMessage | ControlMessage]]] = {
 class Link:
     """What stands between this node and one peer."""
 
-    def __init__(self, peer: PeerId) -> None:
+    def __init__(self, peer: PeerId, principal: Principal) -> None:
         self.peer = peer
+        self.principal = principal
         self.streams: dict[str, Stream] = {}
         self.early: list[tuple[Stream, list[bytes], float]] = []
+        self.early_bytes = 0
 
     @property
     def is_up(self) -> bool:
@@ -60,6 +66,7 @@ class Links:
         heard_by: Callable[[PeerId], str] | None = None,
         keep: Callable[[PeerId, bool], None] | None = None,
         accuse: Callable[[PeerId, str], None] | None = None,
+        principal_of: Callable[[PeerId], Principal] = lambda _: Principal(),
     ) -> None:
         """`accuse` is told of each frame that is no message."""
         self._clock = clock
@@ -67,6 +74,8 @@ class Links:
         self._heard_by = heard_by
         self._keep = keep
         self._accuse = accuse
+        self._principal_of = principal_of
+        self._early_bytes = Tally(EARLY_BYTES_MAX)
         self._garbled: set[Stream] = set()
         """Closed for a frame that was no message; more may come before the peer hears of it."""
         self._links: dict[PeerId, Link] = {}
@@ -118,15 +127,16 @@ class Links:
             self.hang_up(stream.peer, "the peer opened a new link")
             link = None
         if link is None:
-            link = self._links[stream.peer] = Link(stream.peer)
+            principal = self._principal_of(stream.peer)
+            link = self._links[stream.peer] = Link(stream.peer, principal)
             self._give_up_half(link)
         link.streams[stream.protocol] = stream
         if link.is_up:
             heard_by = "" if self._heard_by is None else self._heard_by(stream.peer)
-            self._post(LinkUp(stream.peer, heard_by))
+            self._post(LinkUp(stream.peer, heard_by, link.principal))
             if self._keep is not None:
                 self._keep(stream.peer, True)
-            early, link.early = link.early, []
+            early = self._take_early(link)
             for waiting, frames, arrived_at in early:
                 self.frames(waiting, frames, arrived_at)
 
@@ -156,9 +166,7 @@ class Links:
                 self._count_garbage(stream, frames)
             return
         if not link.is_up:
-            link.early.append((stream, frames, arrived_at))
-            if len(link.early) > EARLY_FRAMES_MAX:
-                self.hang_up(stream.peer, "it spoke before the link stood")
+            self._keep_early(link, stream, frames, arrived_at)
             return
         decode = _DECODE[stream.protocol]
         place = 0
@@ -169,6 +177,23 @@ class Links:
             self._garbled.add(stream)
             self.hang_up(stream.peer, str(error))
             self._count_garbage(stream, frames[place:])
+
+    def _keep_early(
+        self, link: Link, stream: Stream, frames: list[bytes], arrived_at: float
+    ) -> None:
+        size = sum(map(len, frames))
+        has_room = self._early_bytes.has_room(link.peer, link.principal.family, size)
+        if not has_room or len(link.early) >= EARLY_BATCHES_MAX:
+            self.hang_up(link.peer, "it spoke before the link stood")
+            return
+        self._early_bytes.take(link.peer, link.principal.family, size)
+        link.early_bytes += size
+        link.early.append((stream, frames, arrived_at))
+
+    def _take_early(self, link: Link) -> list[tuple[Stream, list[bytes], float]]:
+        self._early_bytes.give_back(link.peer, link.principal.family, link.early_bytes)
+        early, link.early, link.early_bytes = link.early, [], 0
+        return early
 
     def _count_garbage(self, stream: Stream, frames: list[bytes]) -> None:
         """Each counts, however they come: one by one, or all at once."""
@@ -189,6 +214,7 @@ class Links:
 
     def _close(self, link: Link, cause: str) -> None:
         was_up = link.is_up
+        self._take_early(link)
         for stream in link.streams.values():
             stream.close()
         if was_up:

@@ -15,6 +15,7 @@ from mycel.core.effects import Dial, Hangup, Note, Send, SendAhead
 from mycel.core.events import DialFailed
 from mycel.core.identifiers import PeerId
 from mycel.core.messages import PeerRecord
+from mycel.core.principal import Family, Principal
 from mycel.discovery.peer_book import PeerBook
 from mycel.runtime.clock import Clock
 from mycel.runtime.runtime import Runtime
@@ -63,7 +64,9 @@ class Member(IndifferentListener):
         self._note = note
         self._post = post
         self._partner = next(PARTNERS[role] for role in roles)
-        self._links = Links(clock, post, self.heard_by, self._keep_peer, self._accuse)
+        self._links = Links(
+            clock, post, self.heard_by, self._keep_peer, self._accuse, self.principal_of
+        )
         self._signals = Signals(clock, self.summoned, self._accuse)
         self._revoking = revoking
         self._joining = Joining(clock, roles, gateways, self.peer_found, book, reserves=reserves)
@@ -98,13 +101,20 @@ class Member(IndifferentListener):
     def is_connected(self, peer: PeerId) -> bool:
         return peer in self._connected
 
+    def principal_of(self, peer: PeerId) -> Principal:
+        admission = self._connected.get(peer)
+        return Principal(user="") if admission is None else admission.principal
+
+    def family_of(self, peer: PeerId) -> Family | None:
+        return self.principal_of(peer).family
+
     def is_linked(self, peer: PeerId) -> bool:
         return self._links.is_linked(peer)
 
     def join(self, swarm: Swarm) -> None:
         self._swarm = swarm
         if self._blobs is not None:
-            self._blobs.start(swarm, self._connected.__contains__)
+            self._blobs.start(swarm, self._connected.__contains__, self.family_of)
         self._revoking.start(swarm)
         self._joining.start(swarm)
 
@@ -286,6 +296,7 @@ class Member(IndifferentListener):
 
     def disconnected(self, peer: PeerId, cause: str) -> None:
         self._connected.pop(peer, None)
+        self._revoking.disconnected(peer)
         self._not_partners.discard(peer)
         self._links.hang_up(peer, cause)
         self._signals.peer_lost(peer, cause)

@@ -21,6 +21,7 @@ import msgspec
 from mycel.access.errors import AccessError
 from mycel.access.secret_files import replace_secret_file
 from mycel.core.identifiers import PeerId
+from mycel.core.principal import Family, accounts
 from mycel.swarm.errors import SwarmError
 from mycel.swarm.interface import Admission, Stream, Swarm
 
@@ -33,7 +34,7 @@ ID_BYTES: Final = 32
 ENDED_SECONDS: Final = 120.0
 """After a token's end nobody takes a revocation of it any more, however its clock goes."""
 USELESS_MAX: Final = 1_000
-"""So many records of one source may be of no use…"""
+"""So many records of one source may be of no use, and of those who joined by one invite…"""
 USELESS_SECONDS: Final = 3600.0
 """…in this time. Each costs some 50 µs."""
 SOURCES_MAX: Final = 10_000
@@ -61,17 +62,22 @@ class _Patience:
         self._began_at = unix()
         self._useless: dict[str, int] = {}
 
-    def is_over(self, source: str) -> bool:
+    def is_over(self, source: PeerId, family: Family | None) -> bool:
         if self._unix() - self._began_at >= USELESS_SECONDS:
             self._began_at = self._unix()
             self._useless.clear()
-        return self._useless.get(source, 0) >= USELESS_MAX
+        counted = self._useless
+        return any(
+            counted.get(account, 0) >= most
+            for account, most in accounts(source, family, USELESS_MAX)
+        )
 
-    def count(self, source: str, useless: int) -> None:
-        so_far = self._useless.pop(source, 0)
-        while len(self._useless) >= SOURCES_MAX:
-            del self._useless[next(iter(self._useless))]
-        self._useless[source] = so_far + useless
+    def count(self, source: PeerId, family: Family | None, useless: int) -> None:
+        for account, _ in accounts(source, family, USELESS_MAX):
+            so_far = self._useless.pop(account, 0)
+            while len(self._useless) >= SOURCES_MAX:
+                del self._useless[next(iter(self._useless))]
+            self._useless[account] = so_far + useless
 
 
 class Revoking:
@@ -99,6 +105,8 @@ class Revoking:
         self._frames: dict[Stream, int] = {}
         self._unix = unix
         self._patience = _Patience(unix)
+        self._families: dict[PeerId, Family] = {}
+        """Of the connected peers that joined by invites."""
 
     def start(self, swarm: Swarm) -> None:
         self._swarm = swarm
@@ -152,8 +160,13 @@ class Revoking:
     # What the swarm tells
 
     def connected(self, peer: PeerId, admission: Admission) -> None:
+        if admission.family is not None:
+            self._families[peer] = admission.family
         if admission.revocations_differ and self._records and self._swarm is not None:
             self._swarm.open_stream(peer, PROTOCOL)
+
+    def disconnected(self, peer: PeerId) -> None:
+        self._families.pop(peer, None)
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:
         if ours:
@@ -175,10 +188,10 @@ class Revoking:
     def stream_closed(self, stream: Stream) -> None:
         self._frames.pop(stream, None)
 
-    def gossip(self, source: str, data: bytes) -> None:
+    def gossip(self, source: PeerId, data: bytes) -> None:
         self._read(data, source)
 
-    def _read(self, data: bytes, source: str, peer: PeerId | None = None) -> bool:
+    def _read(self, data: bytes, source: PeerId, peer: PeerId | None = None) -> bool:
         """With `peer`, it came from there as a frame."""
         try:
             records = _decode(data)
@@ -190,12 +203,13 @@ class Revoking:
         unknown = [one for one in records[:RECORDS_PER_FRAME] if one[:ID_BYTES] not in self.revoked]
         if not unknown or self._swarm is None:
             return True
-        if self._patience.is_over(source):
+        family = self._families.get(source)
+        if self._patience.is_over(source, family):
             return False
         useless = len(unknown) - self.take(unknown, source)
         if useless:
-            self._patience.count(source, useless)
-            if self._patience.is_over(source):
+            self._patience.count(source, family, useless)
+            if self._patience.is_over(source, family):
                 self._note("revocations_ignored", source=source, seconds=USELESS_SECONDS)
         return True
 

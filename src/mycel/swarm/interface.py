@@ -33,6 +33,7 @@ from typing import Final, Protocol
 import msgspec
 
 from mycel.core.identifiers import PeerId
+from mycel.core.principal import Family, Principal
 from mycel.core.rights import Rights
 
 CONTROL_PROTOCOL: Final = "/mycel/control/1"
@@ -87,6 +88,12 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
     """The peer's clock minus ours."""
     revocations_differ: bool = False
     """It knows of other revocations than this node does."""
+    family: Family | None = None
+    """With whom it shares limits: of one that joined by an invite."""
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(self.rights.machine_user, self.family)
 
 
 class SignedRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ import msgspec
 
 from mycel._native import Node
 from mycel.core.identifiers import PeerId
+from mycel.core.principal import Family
 from mycel.swarm import swarm_limits
 from mycel.swarm.errors import AddressInUse, InvalidSetting, ListenFailed, NodeStopped
 from mycel.swarm.interface import (
@@ -433,17 +434,18 @@ class Libp2pSwarm:
     def _on_connected(
         self,
         peer: PeerId,
-        told: tuple[tuple[Any, ...], float, bool],
+        told: tuple[tuple[Any, ...], float, bool, tuple[bytes, int] | None],
         address: str,
         relayed: bool,
     ) -> None:
-        described, clock_skew_seconds, revocations_differ = told
+        described, clock_skew_seconds, revocations_differ, family = told
         rights = rights_of(described)
         admission = Admission(
             roles=rights.roles,
             rights=rights,
             clock_skew_seconds=clock_skew_seconds,
             revocations_differ=revocations_differ,
+            family=None if family is None else Family(*family),
         )
         self._listener.connected(peer, admission, address, relayed)
 

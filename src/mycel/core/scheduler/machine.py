@@ -236,7 +236,7 @@ class Scheduler:
         if self.state.staged:
             self._staging.look()
         if self.state.fetches:
-            self._fetches.go_on()
+            self._fetches.go_on(now)
         if more:
             return []
         self._look_at_dirty(now)
@@ -413,6 +413,7 @@ class Scheduler:
 
     def _link_up(self, event: events.LinkUp, now: float) -> None:
         """The worker speaks first."""
+        self.state.remember(event.peer, event.principal)
 
     def _link_down(self, event: events.LinkDown, now: float) -> None:
         worker = self.state.workers.get(event.peer)

@@ -105,7 +105,7 @@ class Hasher(Protocol):
 class Fetching:
     """A value that comes piece by piece."""
 
-    __slots__ = ("asked", "attempt", "clock_offset", "hasher", "outcome", "received")
+    __slots__ = ("asked_at", "attempt", "clock_offset", "hasher", "outcome", "received")
 
     def __init__(
         self, attempt: Attempt, outcome: Outcome, clock_offset: float, hasher: Hasher
@@ -115,7 +115,8 @@ class Fetching:
         self.clock_offset = clock_offset
         self.hasher = hasher
         self.received = 0
-        self.asked = False
+        self.asked_at: float | None = None
+        """When a part of it was last asked for."""
 
 
 class Lease:

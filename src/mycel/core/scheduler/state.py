@@ -31,6 +31,7 @@ from mycel.core.matching import Algorithm, Pool
 from mycel.core.messages import ControlMessage, WorkMessage
 from mycel.core.model.jobs import Group, Job, Specification, TaskKey
 from mycel.core.model.work import Shape
+from mycel.core.principal import Principal
 from mycel.core.scheduler.tasks.shape_queue import Backoff, ShapeQueue, Usual
 from mycel.core.scheduler.tasks.usage_profiles import Profiles
 from mycel.core.scheduler.workers.known_workers import KnownWorkers
@@ -57,6 +58,9 @@ class Joined:
 
     def digest(self) -> bytes:
         return self._digest(bytes(self._data))
+
+
+_NOBODY: Final = Principal(user="")
 
 
 class State:
@@ -116,6 +120,8 @@ class State:
         self._pool = Pool(settings.selection, algorithms)
         self.moved_workers: dict[PeerId, Worker] = {}
         """Tasks were sent to them or have ended, and the pool has not been told yet."""
+        self.principals: dict[PeerId, Principal] = {}
+        """Of workers that have, or had, a link; the oldest are forgotten."""
         self.local_workers: set[PeerId] = set()
         """Those of this process, or of this machine."""
         self.known = KnownWorkers(settings.known_workers_max, self._pool)
@@ -272,6 +278,17 @@ class State:
                 usual = self.usual[shape] = Usual()
             queue = self.queues[shape] = ShapeQueue(shape, len(self.queues), usual)
         return queue
+
+    def remember(self, peer: PeerId, principal: Principal) -> None:
+        """Who answers for it; the oldest of too many is forgotten."""
+        self.principals.pop(peer, None)
+        while len(self.principals) >= self.settings.known_workers_max:
+            del self.principals[next(iter(self.principals))]
+        self.principals[peer] = principal
+
+    def principal_of(self, peer: PeerId) -> Principal:
+        """Of one that has had a link: else nobody does."""
+        return self.principals.get(peer, _NOBODY)
 
     def add_worker(self, peer: PeerId, worker_state: WorkerState) -> Worker:
         """A record for a worker that had none; how it was before is remembered."""

@@ -55,7 +55,7 @@ class GatewayNode(IndifferentListener):
         self._arrival = arrival
         self._asking: set[Stream] = set()
         """Our own streams to other gateways."""
-        self._roles: dict[PeerId, frozenset[str]] = {}
+        self._connected: dict[PeerId, Admission] = {}
         self._roster = Roster(random)
         self._swarm: Swarm | None = None
 
@@ -92,7 +92,7 @@ class GatewayNode(IndifferentListener):
     # What the swarm tells
 
     def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
-        self._roles[peer] = admission.roles
+        self._connected[peer] = admission
         self._joining.connected(peer, admission.roles, address, relayed)
         self._revoking.connected(peer, admission)
         if self._arrival is not None and ROLE in admission.roles:
@@ -101,7 +101,8 @@ class GatewayNode(IndifferentListener):
             service.peer_connected(peer, admission.roles)
 
     def disconnected(self, peer: PeerId, cause: str) -> None:
-        self._roles.pop(peer, None)
+        self._connected.pop(peer, None)
+        self._revoking.disconnected(peer)
         self._signals.peer_lost(peer, cause)
         self._joining.disconnected(peer)
         for service in self._services:
@@ -162,8 +163,9 @@ class GatewayNode(IndifferentListener):
                 self._joined(stream, message.me)
 
     def _joined(self, stream: Stream, me: PeerRecord) -> None:
-        roles = self._roles.get(stream.peer, frozenset())
-        if self._roster.enter(stream.peer, roles, me.addresses):
+        admission = self._connected.get(stream.peer, Admission())
+        roles = admission.roles
+        if self._roster.enter(stream.peer, roles, me.addresses, admission.family):
             self._note("peer_joined", peer=stream.peer, roles=sorted(roles))
         sample = self._sample(stream.peer) if "bootstrap" in self._names else []
         stream.write(message_codec.encode(Peers(sample)))

@@ -43,6 +43,7 @@ from mycel.core.events import (
 from mycel.core.identifiers import AttemptId, LaneId, PeerId
 from mycel.core.messages import Outcome, PeerRecord, Text
 from mycel.core.model.resources import ServedModel
+from mycel.core.principal import Family
 from mycel.core.worker import WorkerMachine
 from mycel.core.worker.availability import STOP
 from mycel.discovery.methods import Ways
@@ -66,7 +67,7 @@ ROLE: Final = "worker"
 RETRY_SECONDS_MIN: Final = 0.1
 RETRY_SECONDS_MAX: Final = 5.0
 SCHEDULERS_MAX: Final = 256
-"""So many schedulers are remembered; a swarm has few."""
+"""So many schedulers are remembered; a swarm has few. Half may have joined by one invite."""
 FORGET_AFTER_FAILURES: Final = 200
 
 
@@ -286,10 +287,24 @@ class WorkerNode(Member):
     def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
         super().connected(peer, admission, address, relayed)
         if "scheduler" in admission.roles:
-            if peer not in self._known and len(self._known) < SCHEDULERS_MAX:
+            if peer not in self._known and self._has_place(admission.family):
                 known = self._known[peer] = Known(())
                 known.heard_by = "connection"
             self._approach(peer)
+
+    def _has_place(self, family: Family | None) -> bool:
+        """For a scheduler that has shown its token: before it one goes that somebody named and
+        nobody has met, or anybody could fill the list with names."""
+        connected = self._connected
+        known = [connected[peer].family for peer in self._known if peer in connected]
+        if family is not None and known.count(family) >= SCHEDULERS_MAX // 2:
+            return False
+        if len(self._known) < SCHEDULERS_MAX:
+            return True
+        unmet = [peer for peer in self._known if peer not in connected]
+        if unmet:
+            del self._known[max(unmet, key=lambda peer: self._known[peer].failures)]
+        return bool(unmet)
 
     def path_changed(self, peer: PeerId, address: str, relayed: bool) -> None:
         """A link through a relay moves when there is a direct way: what is heavy goes there.

@@ -11,7 +11,7 @@ attempts; many shut it out for a while.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 from typing import Final
 
@@ -22,11 +22,13 @@ from mycel.core.effects import Hangup
 from mycel.core.identifiers import AttemptId, JobNumber, PeerId, boot_of
 from mycel.core.messages import HeldAttempt, Outcome
 from mycel.core.model.jobs import Block
+from mycel.core.principal import accounts
 from mycel.core.scheduler.state import State
 
 FORGERIES_MAX: Final = 1000
-"""In `ACCOUNT_SECONDS`. A worker that shows more is shut out, and the rest is not looked at: a
-message with 60,000 of them costs no more than one with these."""
+"""In `ACCOUNT_SECONDS`; of those who joined by one invite as many times that as they have shares. A
+worker that shows more is shut out, and the rest is not looked at: a message with 60,000 of them
+costs no more than one with these."""
 ACCOUNT_SECONDS: Final = 60.0
 ACCOUNTS_MAX: Final = 1024
 REASON: Final = "it shows results and tasks that this scheduler never gave it"
@@ -41,7 +43,7 @@ class Verdict(Enum):
 
 
 class Account(msgspec.Struct):
-    """What one peer has shown since `began_at`."""
+    """What one peer, or one family, has shown since `began_at`."""
 
     began_at: float
     count: int = 0
@@ -52,7 +54,7 @@ class Authentication:
         self._state = state
         self._key: tuple[object, ...] = ()
         self._stream: KeyedHash | None = None
-        self._accounts: dict[PeerId, Account] = {}
+        self._accounts: dict[str, Account] = {}
 
     def stream(self, block: Block, index: int, boot: int, holder: PeerId) -> KeyedHash:
         """What the authenticators of this job's attempts are read from, for the page of `index`.
@@ -91,7 +93,7 @@ class Authentication:
         """Those with a wrong authenticator, each as often as it is shown so; at most as many as
         the peer may show before it is shut out."""
         forged: list[AttemptId] = []
-        left = FORGERIES_MAX - self._account(holder, now).count
+        left = self._left(holder, now)
         for one in shown:
             if len(forged) >= left:
                 break
@@ -102,28 +104,38 @@ class Authentication:
 
     def refuse(self, holder: PeerId, forged: list[AttemptId], now: float) -> bool:
         """Counts them, and tells of the first ones in a minute. True: it is too much."""
-        state, account = self._state, self._account(holder, now)
+        state = self._state
         state.forgeries_refused += len(forged)
-        if account.count == 0:
+        if self._account(holder, now).count == 0:
             worker = state.workers.get(holder)
             name = "" if worker is None else worker.name
             count, first = len(forged), forged[0]
             state.note("forgeries_refused", peer=holder, name=name, count=count, first=first)
             state.tell("worker.forged", now, worker=holder, name=name, count=count)
-        account.count += len(forged)
-        self._accounts[holder] = account
-        if len(self._accounts) > ACCOUNTS_MAX:
-            del self._accounts[next(iter(self._accounts))]
-        return account.count >= FORGERIES_MAX
+        for name, _ in self._accounts_of(holder):
+            account = self._account(name, now)
+            account.count += len(forged)
+            self._accounts[name] = account
+            if len(self._accounts) > ACCOUNTS_MAX:
+                del self._accounts[next(iter(self._accounts))]
+        return self._left(holder, now) <= 0
 
     def is_shut_out(self, holder: PeerId, now: float) -> bool:
-        return bool(self._accounts) and self._account(holder, now).count >= FORGERIES_MAX
+        return bool(self._accounts) and self._left(holder, now) <= 0
 
     def shut_out(self, holder: PeerId) -> None:
         self._state.emit(Hangup(holder, REASON, is_offence=True))
 
-    def _account(self, holder: PeerId, now: float) -> Account:
-        found = self._accounts.get(holder)
+    def _accounts_of(self, holder: PeerId) -> Iterator[tuple[str, int]]:
+        return accounts(holder, self._state.principal_of(holder).family, FORGERIES_MAX)
+
+    def _left(self, holder: PeerId, now: float) -> int:
+        """How many more it may show before it is shut out."""
+        found = self._accounts_of(holder)
+        return min(most - self._account(name, now).count for name, most in found)
+
+    def _account(self, name: str, now: float) -> Account:
+        found = self._accounts.get(name)
         if found is None or now >= found.began_at + ACCOUNT_SECONDS:
             return Account(now)
         return found

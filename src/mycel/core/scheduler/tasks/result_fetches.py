@@ -10,6 +10,7 @@ the attempt meanwhile ends the fetch; a worker that comes back brings its outcom
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 import msgspec
@@ -23,6 +24,10 @@ from .attempts import DAMAGED, Attempts
 
 FETCHES_MAX: Final = 4
 """Under way at once; the others wait for their turn."""
+SHARE_MAX: Final = 2
+"""Of one worker, and of all who joined by one invite: the rest is for others."""
+STALLED_SECONDS: Final = 10.0
+"""A worker that has sent nothing for so long holds up nobody but itself and its family."""
 
 
 class Fetches:
@@ -55,18 +60,29 @@ class Fetches:
         error = f"its result of {outcome.value_size} bytes is over the limit of {limit}"
         return msgspec.structs.replace(outcome, state="failed", error=error, value_size=0)
 
-    def go_on(self) -> None:
+    def go_on(self, now: float) -> None:
         """Asks for the first part of those whose turn it is."""
-        asked = sum(fetching.asked for fetching in self._state.fetches.values())
-        for fetching in self._state.fetches.values():
-            if asked >= FETCHES_MAX:
+        fetches, turns, taken = self._state.fetches.values(), 0, Counter[str]()
+        for fetching in fetches:
+            if fetching.asked_at is not None:
+                turns += now < fetching.asked_at + STALLED_SECONDS
+                taken[self._account(fetching)] += 1
+        for fetching in fetches:
+            if turns >= FETCHES_MAX:
                 return
-            if not fetching.asked:
-                asked += 1
-                self._ask(fetching)
+            account = self._account(fetching)
+            if fetching.asked_at is None and taken[account] < SHARE_MAX:
+                turns += 1
+                taken[account] += 1
+                self._ask(fetching, now)
 
-    def _ask(self, fetching: Fetching) -> None:
-        fetching.asked = True
+    def _account(self, fetching: Fetching) -> str:
+        peer = fetching.attempt.worker.peer
+        family = self._state.principal_of(peer).family
+        return peer if family is None else family.serial.hex()
+
+    def _ask(self, fetching: Fetching, now: float) -> None:
+        fetching.asked_at = now
         length = self._state.settings.fetch_bytes
         fetch = Fetch(fetching.attempt.id, fetching.received, length)
         self._state.send(fetching.attempt.worker.peer, fetch)
@@ -79,8 +95,9 @@ class Fetches:
             or message.offset != fetching.received
         ):
             return  # of a fetch that was given up
+        rest = fetching.outcome.value_size - fetching.received
         received = fetching.received + len(message.data)
-        if not message.data or received > fetching.outcome.value_size:
+        if len(message.data) != min(rest, self._state.settings.fetch_bytes):
             self._end(fetching, "its worker does not have the result that it announced", now)
             return
         attempt = fetching.attempt
@@ -90,7 +107,7 @@ class Fetches:
         fetching.hasher.update(message.data)
         fetching.received = received
         if received < fetching.outcome.value_size:
-            self._ask(fetching)
+            self._ask(fetching, now)
         elif fetching.hasher.digest() != fetching.outcome.digest:
             self._end(fetching, DAMAGED, now)
         else:

@@ -10,6 +10,7 @@ ever more slowly, and every `discovery_interval` while it lacks workers.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from mycel.core.effects import Announce, Dial, Part, Seek
@@ -221,6 +222,7 @@ class Calling:
         After the new ones have been asked for what waits, or they would seem unused."""
         state = self._state
         self.has_new_links = False
+        self._part_from_crowd(now)
         for _ in range(len(state.linked)):
             if len(state.linked) <= state.settings.linked_workers_max:
                 return
@@ -231,6 +233,23 @@ class Calling:
             else:
                 state.linked[peer] = worker
         state.timers.set(("part", None), now + PART_SECONDS)
+
+    def _part_from_crowd(self, now: float) -> None:
+        """Those first who joined by one invite and have more than half of the links."""
+        state, most = self._state, self._state.settings.linked_workers_max
+        if len(state.linked) <= most:
+            return
+        families = {peer: state.principal_of(peer).family for peer in state.linked}
+        links = Counter(family.serial for family in families.values() if family is not None)
+        for peer, family in families.items():
+            if len(state.linked) <= most:
+                return
+            if family is not None and links[family.serial] > most // 2:
+                worker = state.linked[peer]
+                if worker.is_idle:
+                    del state.linked[peer]
+                    links[family.serial] -= 1
+                    self._part(worker, now)
 
     def part_due(self, key: object, now: float) -> None:
         """All links were in use when there were too many of them."""
