@@ -29,10 +29,11 @@ demo: setup ## Run the demonstration
 
 test: setup lint test-native test-python ## Everything that CI checks
 
-lint: setup ## Formatting, lints and types of Python and Rust
+lint: setup ## Formatting, lints, types and layers of Python and Rust
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy --strict
+	$(VENV)/bin/lint-imports --no-logo
 	cargo fmt $(MANIFEST) --all --check
 	$(CARGO) clippy $(MANIFEST) --release --workspace --all-targets -- -D warnings
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mycel.bench.matching import matching_bench
-from mycel.cli.errors import UsageError
+from mycel.console.errors import UsageError
 
 
 def test_it_prints_a_row_for_each_size(

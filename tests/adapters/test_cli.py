@@ -18,7 +18,7 @@ from mycel import __version__
 from mycel.access.home import Home, write_state
 from mycel.cli.commands.roles import parse
 from mycel.cli.main import COMMANDS, main
-from mycel.cli.tables import duration, print_table, size
+from mycel.console.tables import duration, print_table, size
 from mycel.core.events import Submit
 from mycel.local import toml_writer
 

@@ -11,7 +11,7 @@ import pytest
 from blake3 import blake3
 
 from mycel.cli.commands.store import main
-from mycel.cli.errors import CommandError
+from mycel.console.errors import CommandError
 from mycel.core.identifiers import AttemptId, JobNumber
 from mycel.core.journal import Entry, JobClosed, JobEnded, JobOpened, PartKept, TaskEnded
 from mycel.core.journal_codec import encode_specification

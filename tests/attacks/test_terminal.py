@@ -13,7 +13,7 @@ import pytest
 
 from mycel.access.home import Home, write_state
 from mycel.cli.main import main
-from mycel.cli.terminal import Output, clean, clean_output, escaped_json
+from mycel.console.terminal import Output, clean, clean_output, escaped_json
 from mycel.core.errors import Unprocessable
 from mycel.core.views import Obstacle, WorkerView
 from mycel.store.interface import Result

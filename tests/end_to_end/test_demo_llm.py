@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mycel.cli.errors import CommandError
+from mycel.console.errors import CommandError
 from mycel.demo import demo_packages, llm
 
 

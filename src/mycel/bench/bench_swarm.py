@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from mycel.cli.errors import CommandError
+from mycel.console.errors import CommandError
 from mycel.local.local_swarm import Running
 
 WORKERS: Final = 2

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from mycel.cli.tables import print_json, print_table
+from mycel.console.tables import print_json, print_table
 from mycel.core.federation.cluster_selection import SIMPLE
 from mycel.core.federation.decision import ClusterTable, decide
 from mycel.core.federation.graph.cluster_graph import ClusterGraph, Vertex, build_graph

@@ -10,8 +10,8 @@ from typing import Any
 
 import psutil
 
-from mycel.cli.errors import CommandError
 from mycel.client import Client, Worker
+from mycel.console.errors import CommandError
 
 HOLD_SECONDS = 0.3
 JOIN_SECONDS_MAX = 10.0

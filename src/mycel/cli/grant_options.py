@@ -19,12 +19,11 @@ from mycel.access.home import Home, find_home
 from mycel.access.key_files import load_key
 from mycel.access.tokens import Statement
 from mycel.config.sizes import parse_size
+from mycel.console.errors import UsageError
 from mycel.core.rights import ACTIONS, CAPS, Rights
 from mycel.local import swarm_plan
 from mycel.swarm.multiaddress import is_peer_id
 from mycel.swarm.token_rights import ROLE_BITS
-
-from .errors import UsageError
 
 _DURATION: Final = re.compile(r"(\d{1,9})\s*(s|m|h|d|w)")
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from mycel.client import Client
+from mycel.console.errors import CommandError
 from mycel.core.identifiers import ULID_LENGTH
-
-from .errors import CommandError
 
 
 def job_id(client: Client, text: str) -> str:

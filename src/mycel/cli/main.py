@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from mycel import __version__
-
-from .terminal import cleaned_streams
+from mycel.console.terminal import cleaned_streams
 
 FAILURE: Final = 1
 USAGE: Final = 2
@@ -146,7 +145,7 @@ def _run(function: Callable[[list[str]], int], given: list[str]) -> int:
     except (BrokenPipeError, KeyboardInterrupt):
         raise
     except Exception as error:
-        from .errors import exit_code_of, explain
+        from mycel.console.errors import exit_code_of, explain
 
         text = explain(error)
         if text is None:

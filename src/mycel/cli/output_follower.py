@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from mycel.client.responses import LogPiece
-
-from .terminal import Output
+from mycel.console.terminal import Output
 
 
 class Shown:

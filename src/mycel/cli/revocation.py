@@ -13,11 +13,10 @@ from mycel.access.secret_files import replace_secret_file
 from mycel.access.tokens import Statement, issue, native, to_text
 from mycel.client import Client
 from mycel.client.errors import ClientError, NotRunning
+from mycel.console.errors import CommandError
 from mycel.core.model.work import DEFAULT_USER
 from mycel.core.rights import ADMIN
 from mycel.membership.revocations import read_records
-
-from .errors import CommandError
 
 KEPT_MAX: Final = 65_536
 ERRAND_SECONDS: Final = 300.0

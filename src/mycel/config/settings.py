@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from mycel.core.model.model_names import objection
+from mycel.core.model.model_program import Kind
 
 from .value_types import (
     AlgorithmName,
@@ -104,7 +105,7 @@ class Model(_Section, frozen=True):
     callable that gets a list of inputs."""
     gguf: str = ""
     """The path of a GGUF file, for llama.cpp."""
-    kind: Literal["chat", "completion", "embedding", "image", "custom"] = "chat"
+    kind: Kind = "chat"
     key: str = ""
     """That server's API key, if it wants one."""
     served_as: str = ""

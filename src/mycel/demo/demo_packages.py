@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from mycel.cli.errors import CommandError
+from mycel.console.errors import CommandError
 from mycel.drivers.environments.environment_cache import find_uv
 
 HERE: Final = Path(__file__).parent

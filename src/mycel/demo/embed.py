@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import msgspec
 
-from mycel.cli.errors import CommandError
-from mycel.cli.tables import print_json, size
 from mycel.client import Client, Job
 from mycel.client.job_inputs import LocalFiles
+from mycel.console.errors import CommandError
+from mycel.console.tables import print_json, size
 from mycel.local import local_swarm
 from mycel.local.local_swarm import Running
 

@@ -10,9 +10,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from mycel.cli.errors import CommandError
-from mycel.cli.tables import print_json
 from mycel.client import Client, Job, Result
+from mycel.console.errors import CommandError
+from mycel.console.tables import print_json
 from mycel.local import local_swarm
 from mycel.local.local_swarm import Running
 

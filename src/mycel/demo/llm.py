@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import msgspec
 
-from mycel.cli.errors import CommandError
-from mycel.cli.tables import print_json
 from mycel.client import Client
+from mycel.console.errors import CommandError
+from mycel.console.tables import print_json
 from mycel.devices.host import cpu_cores
 from mycel.local import local_swarm
 from mycel.local.local_swarm import Running

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from mycel.cli.tables import duration, parse_time, print_table
 from mycel.client import Job, Result, Task
+from mycel.console.tables import duration, parse_time, print_table
 
 SHOWN = 8
 

@@ -16,9 +16,9 @@ import msgspec
 from mycel.access.founder import found
 from mycel.access.home import Home, find_home, read_state
 from mycel.access.tokens import load_api_token
-from mycel.cli.errors import CommandError, UsageError
 from mycel.client import Client
 from mycel.config.reload import Changes
+from mycel.console.errors import CommandError, UsageError
 
 from . import role_processes, swarm_plan
 from .role_processes import Ready, Stopped

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mycel.access.home import Home, RoleFolder
-from mycel.cli.errors import CommandError
 from mycel.config.reload import Changes
+from mycel.console.errors import CommandError
 
 from .swarm_plan import config_path, role_of
 

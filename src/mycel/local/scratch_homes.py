@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from mycel.cli.errors import CommandError
+from mycel.console.errors import CommandError
 from mycel.local import local_swarm
 
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})

@@ -22,7 +22,7 @@ from mycel.access.founder import found
 from mycel.access.home import Home, read_state, write_state
 from mycel.access.key_files import load_or_create_key
 from mycel.access.tokens import store_member_token
-from mycel.cli.errors import CommandError
+from mycel.console.errors import CommandError
 
 from . import listen_addresses, toml_writer
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from mycel.core.model.requirements_text import checked_text
 from mycel.core.model.work import Environment, Run, Work
 from mycel.drivers.environments.build import EnvironmentSettings
 from mycel.drivers.environments.environment_cache import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from mycel.core.model.model_program import Kind
 from mycel.drivers.model.model_requests import (
     BadAnswer,
     BadInput,
     Call,
-    Kind,
     call_of,
     check_event,
     value_of,

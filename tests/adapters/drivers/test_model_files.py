@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from mycel.core.model.model_program import Kind
 from mycel.drivers.model import input_files
-from mycel.drivers.model.model_requests import BadInput, Kind
+from mycel.drivers.model.model_requests import BadInput
 
 DIGEST = "blake3:" + "0" * 64
 

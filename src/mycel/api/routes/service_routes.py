@@ -14,10 +14,11 @@ from mycel.api.submission.bodies import ServeBody, TaskBody
 from mycel.config.sizes import parse_size
 from mycel.core.events import ReadServices
 from mycel.core.model.model_names import shown
+from mycel.core.model.model_program import ProgramSettings
 from mycel.core.model.resources import Pairs
 from mycel.core.model.work import SERVICE, Work
 from mycel.core.views import ServiceView
-from mycel.drivers.model.server_settings import ServerSettings
+from mycel.core.model.model_program import ServerSettings
 
 GGUF_SLOTS: Final = 4
 _ENTRY: Final = re.compile(r"[^:\s]+:[^:\s]+")

@@ -13,8 +13,8 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from mycel.api.http.problems import Problem
 from mycel.core.model.json_depth import DEPTH_MAX, nests_too_deeply
+from mycel.core.model.model_program import Kind
 from mycel.core.model.stages import Policy
-from mycel.drivers.model.model_requests import Kind
 
 _HUGE: Final = 1 << 62
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from mycel.api.http.problems import unprocessable
+from mycel.core.model.requirements_text import BadEnvironment, checked_text
 from mycel.core.model.resources import Requirements
 from mycel.core.model.work import Environment, Work
-from mycel.drivers.environments.requirements_text import BadEnvironment, checked_text
 
 
 def in_environment(

@@ -22,8 +22,8 @@ import msgspec
 import uvloop
 
 from mycel.bench.percentiles import median
-from mycel.cli.errors import CommandError
-from mycel.cli.tables import print_json
+from mycel.console.errors import CommandError
+from mycel.console.tables import print_json
 from mycel.local.scratch_homes import default_folder, workspace
 
 SIZE_MB: Final = 256

@@ -19,8 +19,8 @@ from typing import Final
 
 from mycel.bench.percentiles import median
 from mycel.bench.quick import references
-from mycel.cli.errors import CommandError, UsageError
-from mycel.cli.tables import print_json
+from mycel.console.errors import CommandError, UsageError
+from mycel.console.tables import print_json
 from mycel.local import scratch_homes
 
 from .container_runs import Containers

@@ -24,9 +24,9 @@ from urllib.parse import urlsplit
 
 from mycel.bench import bench_swarm
 from mycel.bench.percentiles import median
-from mycel.cli.errors import CommandError, UsageError
-from mycel.cli.tables import print_json
 from mycel.client import Client
+from mycel.console.errors import CommandError, UsageError
+from mycel.console.tables import print_json
 from mycel.demo import llm
 from mycel.demo.demo_packages import folder_of
 from mycel.devices.host import cpu_cores

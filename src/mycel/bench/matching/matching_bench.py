@@ -22,8 +22,8 @@ from typing import Final
 import msgspec
 
 from mycel.bench.percentiles import median, percentile
-from mycel.cli.errors import UsageError
-from mycel.cli.tables import print_json, print_table
+from mycel.console.errors import UsageError
+from mycel.console.tables import print_json, print_table
 from mycel.core.matching import ALGORITHMS, Member, Pool, SelectionSettings, total_of
 from mycel.core.matching import slots_that_fit as fit
 from mycel.core.model.work import Shape

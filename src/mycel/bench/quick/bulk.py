@@ -16,8 +16,8 @@ import psutil
 
 from mycel.bench import bench_swarm
 from mycel.bench.bench_tasks import expected
-from mycel.cli.errors import CommandError
 from mycel.client import Client, Result
+from mycel.console.errors import CommandError
 from mycel.local.local_swarm import Running
 
 NOOP = {"python": "mycel.bench.bench_tasks:noop"}

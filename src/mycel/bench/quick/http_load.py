@@ -17,7 +17,7 @@ import msgspec
 import uvloop
 
 from mycel.bench.bench_tasks import expected
-from mycel.cli.errors import CommandError
+from mycel.console.errors import CommandError
 
 CONNECTIONS: Final = 32
 WAIT_SECONDS: Final = 30

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from mycel.bench import bench_swarm
 from mycel.bench.bench_tasks import expected
-from mycel.cli.errors import CommandError
 from mycel.client import Client
+from mycel.console.errors import CommandError
 from mycel.local import local_swarm
 from mycel.local.local_swarm import Running
 

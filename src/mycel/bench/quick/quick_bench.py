@@ -20,8 +20,8 @@ import msgspec
 
 from mycel.bench import bench_swarm, process_memory
 from mycel.bench.percentiles import median, percentile
-from mycel.cli.errors import UsageError
-from mycel.cli.tables import print_json
+from mycel.console.errors import UsageError
+from mycel.console.tables import print_json
 from mycel.local import local_swarm, scratch_homes
 
 from . import bulk, http_load, latency, references

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import argparse
 
-from mycel.cli.errors import UsageError
-from mycel.cli.tables import print_json
+from mycel.console.errors import UsageError
+from mycel.console.tables import print_json
 
 from .measure_plan import NODES_MAX, NODES_MIN, PROCESSES_MIN, Plan
 

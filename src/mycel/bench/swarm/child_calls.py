@@ -16,7 +16,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from mycel.cli.errors import CommandError
+from mycel.console.errors import CommandError
 
 LINE_BYTES_MAX: Final = 16 << 20
 _PR_SET_PDEATHSIG: Final = 1

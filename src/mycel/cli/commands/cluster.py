@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mycel.cli.errors import CommandError, UsageError
-from mycel.cli.tables import print_json, print_table
+from mycel.console.errors import CommandError, UsageError
+from mycel.console.tables import print_json, print_table
 from mycel.core.federation.errors import FederationError
 from mycel.core.federation.reasons import Verdict
 from mycel.federation.backends import GraphBackend, make_backend

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mycel.cli.arguments import parser
-from mycel.cli.tables import print_json
+from mycel.console.tables import print_json
 
 if TYPE_CHECKING:
     from mycel.config import Configuration

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mycel.cli.arguments import parser
-from mycel.cli.tables import print_json
+from mycel.console.tables import print_json
 from mycel.local import local_swarm
 
 

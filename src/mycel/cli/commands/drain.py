@@ -6,8 +6,8 @@ import time
 from typing import Final
 
 from mycel.cli.arguments import connect, parser
-from mycel.cli.tables import print_json
 from mycel.client import Client, Worker
+from mycel.console.tables import print_json
 
 LOOK_SECONDS: Final = 0.2
 

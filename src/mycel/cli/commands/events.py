@@ -6,8 +6,8 @@ import sys
 
 from mycel.cli.arguments import connect, parser
 from mycel.cli.id_prefixes import job_id, task_id
-from mycel.cli.tables import print_json_line
 from mycel.client.event_stream import Event
+from mycel.console.tables import print_json_line
 
 _SHOWN_FIRST = ("at", "kind", "task_id", "job_id", "worker", "name")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from mycel.cli.arguments import connect, parser
 from mycel.cli.id_prefixes import task_id
-from mycel.cli.tables import print_json, size
-from mycel.cli.terminal import write_own
+from mycel.console.tables import print_json, size
+from mycel.console.terminal import write_own
 
 
 def main(given: list[str]) -> int:

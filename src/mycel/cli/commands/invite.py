@@ -17,9 +17,9 @@ from mycel.access.join_shares import Shares, shared_on, shared_out
 from mycel.access.key_files import load_key
 from mycel.access.tokens import Statement
 from mycel.cli import arguments, grant_options
-from mycel.cli.errors import CommandError, UsageError
-from mycel.cli.tables import print_json
 from mycel.client.errors import ClientError
+from mycel.console.errors import CommandError, UsageError
+from mycel.console.tables import print_json
 from mycel.discovery.peer_book import PeerBook
 from mycel.swarm.errors import InvalidToken
 from mycel.swarm.multiaddress import ON_THIS_MACHINE, objection, peer_in

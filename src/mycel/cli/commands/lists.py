@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mycel.cli.arguments import connect, parser
 from mycel.cli.id_prefixes import job_id
-from mycel.cli.tables import age, duration, elapsed, print_json, print_table, shorten, size
 from mycel.client import Client, Job, Task, Worker
 from mycel.client.responses import Load, TaskCounts
+from mycel.console.tables import age, duration, elapsed, print_json, print_table, shorten, size
 
 SHOWN = 100
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from mycel.cli.arguments import connect, parser
-from mycel.cli.errors import CommandError, UsageError
-from mycel.cli.tables import print_json, print_table, shorten
 from mycel.client import Client, Task
+from mycel.console.errors import CommandError, UsageError
+from mycel.console.tables import print_json, print_table, shorten
+from mycel.core.model.model_program import Kind
 from mycel.drivers.model.gguf import NotGguf, read_gguf
-from mycel.drivers.model.model_requests import Kind
 
 USAGE: Final = "serve NAME (--gguf FILE | --python MODULE:FACTORY), list, or stop NAME"
 LOOK_SECONDS: Final = 0.1

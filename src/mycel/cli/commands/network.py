@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 from mycel.cli.arguments import connect, parser
-from mycel.cli.tables import duration, print_json, print_table
+from mycel.console.tables import duration, print_json, print_table
 
 PINGS_DEFAULT = 4
 PINGS_MAX = 100

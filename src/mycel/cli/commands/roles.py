@@ -1,22 +1,22 @@
-"""`mycel gateway|scheduler|worker|node`: one node in this process, until a signal ends it."""
+"""`mycel gateway|scheduler|worker|node`: one node in this process, until a signal ends it.
+
+A role is imported when its command runs; the rest of the command line never imports one.
+"""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
+if TYPE_CHECKING:
+    from mycel.drivers.helper.spawn_helper import HelperEnd
+
 STDIN_MAX = 65_536
-PROGRAMS = {
-    "gateway": "mycel.roles.gateway.program",
-    "scheduler": "mycel.roles.scheduler.program",
-    "worker": "mycel.roles.worker.program",
-    "node": "mycel.roles.combined_node",
-}
 
 
 class RoleOptions(msgspec.Struct, frozen=True):
@@ -37,19 +37,33 @@ class RoleOptions(msgspec.Struct, frozen=True):
 
 
 def gateway(given: list[str]) -> int:
-    return _main("gateway", given)
+    options = parse("gateway", given)
+    from mycel.roles.gateway.program import main
+
+    return main(options)
 
 
 def scheduler(given: list[str]) -> int:
-    return _main("scheduler", given)
+    options = parse("scheduler", given)
+    from mycel.roles.scheduler.program import main
+
+    return main(options)
 
 
 def worker(given: list[str]) -> int:
-    return _main("worker", given)
+    options = parse("worker", given)
+    helper = _started_helper()
+    from mycel.roles.worker.program import main
+
+    return main(options, helper)
 
 
 def node(given: list[str]) -> int:
-    return _main("node", given)
+    options = parse("node", given)
+    helper = _started_helper()
+    from mycel.roles.combined_node import main
+
+    return main(options, helper)
 
 
 def parse(role: str, given: list[str]) -> RoleOptions:
@@ -81,13 +95,8 @@ def parse(role: str, given: list[str]) -> RoleOptions:
     )
 
 
-def _main(role: str, given: list[str]) -> int:
-    options = parse(role, given)
-    ends = []
-    if role in ("worker", "node"):
-        # Before the role and all that it needs are imported: the helper stays small.
-        from mycel.drivers.helper.spawn_helper import start_helper
+def _started_helper() -> HelperEnd:
+    """Forked before the role and all that it needs are imported, so that the helper stays small."""
+    from mycel.drivers.helper.spawn_helper import start_helper
 
-        ends.append(start_helper())
-    code: int = importlib.import_module(PROGRAMS[role]).main(options, *ends)
-    return code
+    return start_helper()

@@ -12,11 +12,11 @@ from types import FrameType
 from typing import Any, Final
 
 from mycel.cli.arguments import connect, parser
-from mycel.cli.errors import UsageError, explain
 from mycel.cli.output_follower import Shown
-from mycel.cli.tables import print_json
 from mycel.client import Client, Task
 from mycel.client.errors import ClientError
+from mycel.console.errors import UsageError, explain
+from mycel.console.tables import print_json
 
 TIMED_OUT: Final = 124
 OUR_FAULT: Final = 125

@@ -11,8 +11,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mycel.cli.errors import CommandError, UsageError
-from mycel.cli.tables import duration, print_json, print_table
+from mycel.console.errors import CommandError, UsageError
+from mycel.console.tables import duration, print_json, print_table
 
 if TYPE_CHECKING:
     from mycel.sim.run_results import Outcome

@@ -15,8 +15,8 @@ from typing import BinaryIO
 
 from mycel.access.home import RoleFolder, find_home
 from mycel.access.secret_files import sync_folder
-from mycel.cli.errors import CommandError
-from mycel.cli.tables import print_json
+from mycel.console.errors import CommandError
+from mycel.console.tables import print_json
 
 
 def main(given: list[str]) -> int:

@@ -11,14 +11,14 @@ from typing import Final
 import msgspec
 
 from mycel.cli.arguments import connect, parser
-from mycel.cli.errors import CommandError
 from mycel.cli.output_follower import Shown
-from mycel.cli.tables import print_json, print_json_line, print_table, size
-from mycel.cli.terminal import write_own
 from mycel.client import Client, Invalid, Job
 from mycel.client.errors import ClientError
 from mycel.client.job_files import JobFile
 from mycel.client.responses import Preview, Result, ShapePreview
+from mycel.console.errors import CommandError
+from mycel.console.tables import print_json, print_json_line, print_table, size
+from mycel.console.terminal import write_own
 
 from .get import Moving
 

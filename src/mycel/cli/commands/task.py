@@ -7,9 +7,9 @@ import sys
 from mycel.cli.arguments import connect, parser
 from mycel.cli.id_prefixes import job_id, task_id
 from mycel.cli.output_follower import Shown
-from mycel.cli.tables import print_json, print_json_line
-from mycel.cli.terminal import Output
 from mycel.client import Client
+from mycel.console.tables import print_json, print_json_line
+from mycel.console.terminal import Output
 
 
 def logs(given: list[str]) -> int:

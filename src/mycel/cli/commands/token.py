@@ -21,9 +21,9 @@ from mycel.access.join_shares import Shares
 from mycel.access.key_files import load_or_create_key
 from mycel.access.token_blocks import revocation_ids
 from mycel.cli import arguments, grant_options
-from mycel.cli.errors import CommandError, UsageError
 from mycel.cli.revocation import revoke
-from mycel.cli.tables import print_json, print_table
+from mycel.console.errors import CommandError, UsageError
+from mycel.console.tables import print_json, print_table
 from mycel.core.rights import CANCEL, READ, SUBMIT, Rights
 from mycel.membership.revocations import read_records
 from mycel.swarm.errors import InvalidToken

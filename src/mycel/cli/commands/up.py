@@ -9,7 +9,7 @@ import time
 from types import FrameType
 
 from mycel.cli.arguments import parser
-from mycel.cli.tables import print_json
+from mycel.console.tables import print_json
 from mycel.local import local_swarm
 from mycel.local.local_swarm import Running
 

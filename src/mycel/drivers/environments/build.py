@@ -26,6 +26,7 @@ import msgspec
 
 from mycel.blobs.folder_removal import remove_tree
 from mycel.config.build_addresses import parse_allowance
+from mycel.core.model.requirements_text import file_name
 from mycel.core.model.resources import size
 from mycel.drivers.helper_commands import HelperCommands
 from mycel.drivers.interface import Finished
@@ -37,7 +38,6 @@ from mycel.drivers.task_devices import ConfinementPolicy
 from .build_variables import OwnerVariables, owner_variables, with_config
 from .disk_quota import OverQuota, Quota, Usage, measured
 from .forward_proxy import ForwardProxy, Upstreams, upstreams_of
-from .requirements_text import file_name
 
 RELAY: Final = str(Path(__file__).with_name("forward_relay.py").resolve())
 OUTPUT_LINES: Final = 20

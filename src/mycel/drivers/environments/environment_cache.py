@@ -29,6 +29,7 @@ from typing import Final
 import msgspec
 
 from mycel.blobs.folder_removal import remove_tree
+from mycel.core.model.requirements_text import BadEnvironment, checked_text
 from mycel.core.model.work import Environment, Run, Work
 from mycel.drivers.helper_commands import HelperCommands
 from mycel.drivers.preparation import Unavailable
@@ -38,7 +39,6 @@ from mycel.drivers.task_devices import ConfinementPolicy
 
 from .build import Build, BuildPaths, EnvironmentSettings
 from .disk_quota import OverQuota, measured
-from .requirements_text import BadEnvironment, checked_text
 
 MARK: Final = ".json"
 FAILURE_SECONDS: Final = 30.0

@@ -19,9 +19,10 @@ from typing import Any, Final
 
 import msgspec
 
+from mycel.core.model.model_program import Kind
 from mycel.core.model.task_files import MODEL_INPUT_PATH, is_below, is_digest
 
-from .model_requests import UNREADABLE, BadInput, Kind
+from .model_requests import UNREADABLE, BadInput
 
 BLOB_KEY: Final = "blob"
 INPUT_BYTES_MAX: Final = 64 << 20

@@ -13,6 +13,7 @@ import msgspec
 
 from mycel.core.identifiers import LaneId
 from mycel.core.model.failures import LIMIT, upstream
+from mycel.core.model.model_program import Kind
 from mycel.drivers.coroutine_lanes import CoroutineDriver
 from mycel.drivers.interface import VALUE_BYTES_MAX, DriverListener, Finished, Run
 
@@ -22,7 +23,6 @@ from .model_requests import (
     BadAnswer,
     BadInput,
     Call,
-    Kind,
     call_of,
     check_event,
     refusal_of,

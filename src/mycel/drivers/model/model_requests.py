@@ -14,13 +14,13 @@ answer passed back: `{"openai": {"route": …, "body": …}}`.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from mycel.core.model.failures import BAD_INPUT, MODEL_UPSTREAM
+from mycel.core.model.model_program import Kind
 
-Kind = Literal["chat", "completion", "embedding", "image", "custom"]
 ROUTES: Final[dict[str, str]] = {
     "chat": "chat/completions",
     "completion": "completions",

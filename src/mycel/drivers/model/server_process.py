@@ -31,7 +31,7 @@ from mycel.drivers.python.interpreter_records import clock
 from mycel.drivers.sandbox.run_confinement import RunConfinement
 
 from .http_stream import Endpoint
-from .server_settings import ServerSettings
+from mycel.core.model.model_program import ServerSettings
 
 SOCKET: Final = "model.sock"
 PREFIX: Final = "/v1"

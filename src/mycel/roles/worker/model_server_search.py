@@ -14,10 +14,10 @@ import msgspec
 
 from mycel.config.settings import Model, Worker
 from mycel.core.model.model_names import objection
+from mycel.core.model.model_program import Kind
 from mycel.core.model.resources import ServedModel
 from mycel.drivers.model.http_stream import Endpoint, EndpointFault, request
 from mycel.drivers.model.model_driver import ModelSource
-from mycel.drivers.model.model_requests import Kind
 from mycel.membership.member import NoteLine
 
 ANSWER_SECONDS_MAX: Final = 2.0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-from .model_requests import Kind
+Kind = Literal["chat", "completion", "embedding", "image", "custom"]
+"""What a model takes and gives."""
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
