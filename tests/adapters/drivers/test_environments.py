@@ -20,7 +20,6 @@ from mycel.drivers.environments.environment_cache import (
     EnvironmentCache,
     find_uv,
 )
-from mycel.drivers.environments.requirements_text import checked_text
 from mycel.drivers.helper_commands import HelperCommands
 from mycel.drivers.interface import Driver
 from mycel.drivers.registry import DriverContext

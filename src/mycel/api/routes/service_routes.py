@@ -14,11 +14,10 @@ from mycel.api.submission.bodies import ServeBody, TaskBody
 from mycel.config.sizes import parse_size
 from mycel.core.events import ReadServices
 from mycel.core.model.model_names import shown
-from mycel.core.model.model_program import ProgramSettings
+from mycel.core.model.model_program import ServerSettings
 from mycel.core.model.resources import Pairs
 from mycel.core.model.work import SERVICE, Work
 from mycel.core.views import ServiceView
-from mycel.core.model.model_program import ServerSettings
 
 GGUF_SLOTS: Final = 4
 _ENTRY: Final = re.compile(r"[^:\s]+:[^:\s]+")

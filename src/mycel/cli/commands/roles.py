@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from mycel.drivers.helper.spawn_helper import HelperEnd
+    from mycel.drivers.helper.spawn_helper import HelperHandle
 
 STDIN_MAX = 65_536
 
@@ -95,7 +95,7 @@ def parse(role: str, given: list[str]) -> RoleOptions:
     )
 
 
-def _started_helper() -> HelperEnd:
+def _started_helper() -> HelperHandle:
     """Forked before the role and all that it needs are imported, so that the helper stays small."""
     from mycel.drivers.helper.spawn_helper import start_helper
 

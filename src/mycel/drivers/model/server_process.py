@@ -23,6 +23,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from mycel.core.model.model_program import ServerSettings
 from mycel.drivers.helper.helper_client import HelperClient
 from mycel.drivers.helper.helper_lanes import describe_exit
 from mycel.drivers.helper.helper_messages import ProgramEnded, StartProgram, StopProgram
@@ -31,7 +32,6 @@ from mycel.drivers.python.interpreter_records import clock
 from mycel.drivers.sandbox.run_confinement import RunConfinement
 
 from .http_stream import Endpoint
-from mycel.core.model.model_program import ServerSettings
 
 SOCKET: Final = "model.sock"
 PREFIX: Final = "/v1"

@@ -15,7 +15,7 @@ import msgspec
 
 from mycel.core.identifiers import LaneId
 from mycel.core.model.model_names import full_name
-from mycel.core.model.model_program import ProgramSettings
+from mycel.core.model.model_program import ServerSettings
 from mycel.core.model.resources import ServedModel
 from mycel.drivers.coroutine_lanes import CoroutineDriver
 from mycel.drivers.helper.helper_client import HelperClient
@@ -27,7 +27,6 @@ from mycel.drivers.task_devices import ConfinementPolicy
 from .http_stream import Endpoint
 from .model_driver import ModelSource
 from .server_process import ModelProcess
-from mycel.core.model.model_program import ServerSettings
 
 
 class Offers(Protocol):

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from mycel.config.settings import Model, Worker
-from mycel.core.model.model_program import ProgramSettings
+from mycel.core.model.model_program import ServerSettings
 from mycel.core.model.resources import ServedModel
 from mycel.devices import host
 from mycel.drivers.helper.helper_client import HelperClient
@@ -24,7 +24,6 @@ from mycel.drivers.model.gguf import NotGguf, read_gguf
 from mycel.drivers.model.http_stream import Endpoint
 from mycel.drivers.model.model_driver import ModelDriver, ModelSource
 from mycel.drivers.model.server_process import ModelProcess
-from mycel.core.model.model_program import ServerSettings
 from mycel.drivers.model.service_driver import ServiceDriver
 from mycel.drivers.staged_driver import StagedDriver
 from mycel.membership.member import NoteLine
