@@ -70,7 +70,7 @@ class Application:
                 await answer_problem(send, problem)
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method, path = scope["method"], scope["path"]
+        method, path = scope["method"], scope["raw_path"].decode("ascii")
         route, name, caller = router.find_open(method, path), "", ANYBODY
         if route is None:
             caller = self._identify(scope)

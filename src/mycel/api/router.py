@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -434,7 +435,10 @@ for _route in ROUTES:
 
 
 def find(method: str, path: str) -> tuple[Route, str]:
-    """The route, and what the path names. Raises a 404, or a 405 that says what is allowed."""
+    """The route, and what the path, as it was sent, names. Raises a 404, or a 405 that says
+    what is allowed.
+
+    The name is decoded after the path is split: a slash in it, sent as `%2F`, ends nothing."""
     methods, name = _methods_of(path)
     if not methods:
         raise not_found(f"{path}; /openapi.json lists what there is")
@@ -443,7 +447,7 @@ def find(method: str, path: str) -> tuple[Route, str]:
         allowed = ", ".join(methods)
         headers = [(b"allow", allowed.encode())]
         raise Problem(405, f"{path} allows {allowed}, not {method}", headers=headers)
-    return route, name
+    return route, unquote(name)
 
 
 def find_open(method: str, path: str) -> Route | None:
