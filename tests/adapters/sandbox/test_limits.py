@@ -188,6 +188,18 @@ class TestGpus:
         play(f"{way} {kind}", scenario, gpus=self.GPUS)
 
 
+@held
+@pytest.mark.parametrize("cores", [1e-9, 0.005])
+def test_a_task_starts_however_little_of_a_core_it_names(
+    way: str, cores: float, play: Play
+) -> None:
+    async def scenario(harness: Harness) -> None:
+        run = harness.run(("/bin/true",), bounds=Bounds(cores_max=cores))
+        assert (await harness.result_of(run)).state == "succeeded"
+
+    play(f"{way} process", scenario)
+
+
 def test_a_worker_that_shares_the_machine_hands_out_no_cores() -> None:
     cores = Cores(len(os.sched_getaffinity(0)) - 0.5)
     assert cores.of(1, 1.0) == ()  # type: ignore[arg-type]

@@ -20,6 +20,8 @@ from typing import Final
 from .run_confinement import MEMORY_FLOOR_BYTES, CgroupPlan, Limits
 
 PERIOD_MICROSECONDS: Final = 100_000
+_QUOTA_MICROSECONDS_MIN: Final = 1_000
+"""The kernel refuses less: a hundredth of a core is the smallest share that it can hold."""
 KILL_SECONDS: Final = 2.0
 _TAKEN_FIRST: Final = ("score", "500")
 """The kernel, where it runs out of memory, is to take a task and not the node."""
@@ -82,7 +84,7 @@ class Cgroup:
             _write(folder / "memory.swap.max", "0" if memory else "max")
             _write(folder / "memory.oom.group", "1")
             _write(folder / "pids.max", str(limits.processes) if limits.processes else "max")
-            quota = str(int(limits.cores * PERIOD_MICROSECONDS)) if limits.cores else "max"
+            quota = str(_quota(limits.cores)) if limits.cores else "max"
             _write(folder / "cpu.max", f"{quota} {PERIOD_MICROSECONDS}")
             return
         if "memory" in self.folders:
@@ -91,7 +93,7 @@ class Cgroup:
             processes = str(limits.processes) if limits.processes else "max"
             _write(self.folders["pids"] / "pids.max", processes)
         if "cpu" in self.folders:
-            quota = str(int(limits.cores * PERIOD_MICROSECONDS)) if limits.cores else "-1"
+            quota = str(_quota(limits.cores)) if limits.cores else "-1"
             _write(self.folders["cpu"] / "cpu.cfs_period_us", str(PERIOD_MICROSECONDS))
             _write(self.folders["cpu"] / "cpu.cfs_quota_us", quota)
 
@@ -137,6 +139,11 @@ class Cgroups:
             self._groups[name].kill()
             self.leave(name)
         remove_places(self._plan.places)
+
+
+def _quota(cores: float) -> int:
+    """How many microseconds of each period a task may run."""
+    return max(_QUOTA_MICROSECONDS_MIN, int(cores * PERIOD_MICROSECONDS))
 
 
 def remove_places(places: dict[str, str]) -> None:
