@@ -84,7 +84,8 @@ def test_a_finished_task_cannot_be_cancelled(server: Served) -> None:
 def test_workers_are_listed_with_what_they_have(server: Served) -> None:
     [worker] = call(server, "GET", "/api/v1/workers").json["items"]
     assert worker["capabilities"]["models"] == ["llama-2-7b"]
-    assert worker["capabilities"]["gpus"] == [{"model": "A100", "memory": 40_000_000_000}]
+    a100 = {"model": "A100", "memory": 40_000_000_000, "vendor": "", "family": "a100"}
+    assert worker["capabilities"]["gpus"] == [a100]
     assert worker["load"]["running"] == 2
     assert worker["health"] == {
         "success_rate": 0.5,

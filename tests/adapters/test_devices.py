@@ -105,7 +105,7 @@ class TestGpus:
     def test_nvidia(self) -> None:
         library = Nvml(["NVIDIA A100", b"Tesla T4"])
         assert gpus.nvidia(library) == [
-            gpus.DetectedGpu("nvidia", "A100", 40_000_000_000, "GPU-0"),
+            gpus.DetectedGpu("nvidia", "NVIDIA A100", 40_000_000_000, "GPU-0"),
             gpus.DetectedGpu("nvidia", "Tesla T4", 40_000_000_000, "GPU-1"),
         ]
         assert gpus.nvidia_samples(library) == [gpus.Sample(0.0, 1000), gpus.Sample(0.25, 2000)]

@@ -316,12 +316,13 @@ def test_a_task_runs_when_a_fitting_worker_joins(make_swarm: SwarmMaker) -> None
     swarm.up(workers=1)
     (swarm.home / "mycel.toml").write_text('[worker]\nmemory = "20GB"\n')
     swarm.up(workers=2)
-    needs = {"min_memory": 16_000_000_000, "gpu_required": True}
+    needs = {"min_memory": 16_000_000_000, "gpus": {"model": "A100"}}
     task = swarm.client.submit(command=["echo", "ran"], requirements=needs).id
     first = reasons(swarm, task)
     assert "needs 16 GB of memory, it has 1 GB" in first["worker-1"]
     assert first["worker-2"] == "needs a GPU, it has none"
-    fitting = '[worker]\nmemory = "32GB"\n[[worker.gpus]]\nmodel = "A100"\nmemory = "40GB"\n'
+    fitting = '[worker]\nmemory = "32GB"\n[[worker.gpus]]\nmodel = "NVIDIA A100-SXM4-40GB"\n'
+    fitting += 'memory = "40GB"\nvendor = "nvidia"\n'
     (swarm.home / "mycel.toml").write_text(fitting)
     swarm.up(workers=3)
     done = swarm.client.wait(task, 30)

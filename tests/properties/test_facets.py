@@ -81,7 +81,7 @@ def test_the_rarest_is_asked_first() -> None:
     )
     asked = facets_asked(Shape("process", need))
     assert asked == (
-        "gpu=A100",
+        "gpu=a100",
         "label=zone=a",
         "gpu_memory=2^35",
         "gpus=2^1",
@@ -94,7 +94,7 @@ def test_the_rarest_is_asked_first() -> None:
 def test_thresholds_are_all_that_is_reached() -> None:
     has = Capabilities(memory=5 << 30, gpus=(Gpu("T4", 3 << 30), Gpu("T4", 1 << 30)))
     assert facets_of(has) == (
-        *("gpu=T4", "memory=2^30", "memory=2^31", "memory=2^32"),
+        *("gpu=t4", "memory=2^30", "memory=2^31", "memory=2^32"),
         *("gpu_memory=2^30", "gpu_memory=2^31", "gpus=2^0", "gpus=2^1"),
     )
 

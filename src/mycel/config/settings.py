@@ -92,7 +92,7 @@ class DeclaredGpu(_Section, frozen=True):
 
     model: Annotated[str, msgspec.Meta(min_length=1)]
     memory: ByteSize
-    vendor: Literal["", "nvidia", "amd", "apple"] = ""
+    vendor: Literal["", "nvidia", "amd", "intel", "apple"] = ""
 
 
 class Model(_Section, frozen=True):

@@ -25,6 +25,7 @@ PROFILER_SECONDS: Final = 10.0
 class DetectedGpu(msgspec.Struct, frozen=True):
     vendor: str
     model: str
+    """As the vendor's library calls it."""
     memory: int
     identifier: str
     """What the vendor's environment variable takes to name it."""
@@ -50,7 +51,7 @@ def nvidia(library: Any = None) -> list[DetectedGpu]:
     def read(nvml: Any, handle: Any) -> DetectedGpu:
         return DetectedGpu(
             "nvidia",
-            _model(_text(nvml.nvmlDeviceGetName(handle)), "NVIDIA"),
+            _text(nvml.nvmlDeviceGetName(handle)),
             int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
             _text(nvml.nvmlDeviceGetUUID(handle)),
         )
@@ -87,7 +88,7 @@ def amd(library: Any = None) -> list[DetectedGpu]:
     def read(smi: Any, handle: Any, number: int) -> DetectedGpu:
         asic = smi.amdsmi_get_gpu_asic_info(handle)
         memory = smi.amdsmi_get_gpu_memory_total(handle, smi.AmdSmiMemoryType.VRAM)
-        return DetectedGpu("amd", _model(asic["market_name"], "AMD"), int(memory), str(number))
+        return DetectedGpu("amd", str(asic["market_name"]), int(memory), str(number))
 
     return _each_amd(library, read)
 
@@ -157,11 +158,6 @@ def _optional(name: str) -> Any:
 
 def _text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _model(name: str, vendor: str) -> str:
-    """Without the vendor: "A100", as jobs ask for it."""
-    return name.removeprefix(vendor).strip() or name
 
 
 _VENDORS: Final = (nvidia, amd, apple)

@@ -12,14 +12,19 @@ from mycel.api.backend import ask_for
 from mycel.api.http.exchange import Request
 from mycel.core.events import CloseWorker, ReadFigures, ReadWorkers
 from mycel.core.identifiers import RequestId
+from mycel.core.model.gpu_names import family_keys, vendor_of
 from mycel.core.model.model_names import shown
-from mycel.core.model.resources import USAGE_STEPS, Usage
+from mycel.core.model.resources import USAGE_STEPS, Gpu, Usage
 from mycel.core.views import Figures, WorkerView
 
 
 class GpuAnswer(msgspec.Struct, frozen=True):
     model: str
+    """As its driver calls it."""
     memory: int
+    vendor: str
+    family: str
+    """What tasks may call it; empty if its name does not say."""
 
 
 class CapabilitiesAnswer(msgspec.Struct, frozen=True):
@@ -124,6 +129,11 @@ class StatsAnswer(msgspec.Struct, frozen=True):
     leases_held: int
 
 
+def _gpu(gpu: Gpu) -> GpuAnswer:
+    vendor, families = vendor_of(gpu.model, gpu.vendor), family_keys(gpu.model)
+    return GpuAnswer(gpu.model, gpu.memory, vendor, " or ".join(families))
+
+
 def worker(view: WorkerView) -> WorkerAnswer:
     has, free = view.capabilities, view.free
     return WorkerAnswer(
@@ -136,7 +146,7 @@ def worker(view: WorkerView) -> WorkerAnswer:
             memory=has.memory,
             cpu_cores=has.cpu_cores,
             disk=has.disk,
-            gpus=[GpuAnswer(gpu.model, gpu.memory) for gpu in has.gpus],
+            gpus=[_gpu(gpu) for gpu in has.gpus],
             drivers=has.drivers,
             labels=dict(has.labels),
             arch=has.arch,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from mycel.core.model.gpu_names import family_keys, key_asked
 from mycel.core.model.resources import Capabilities
 from mycel.core.model.work import Shape
 
@@ -32,7 +33,7 @@ def facets_of(capabilities: Capabilities) -> tuple[Facet, ...]:
 def _provided(has: Capabilities) -> Iterator[Facet]:
     yield from (f"driver={driver}" for driver in has.drivers)
     yield from (f"model={model}" for model in has.models)
-    yield from (f"gpu={gpu.model}" for gpu in has.gpus)
+    yield from (f"gpu={key}" for gpu in has.gpus for key in family_keys(gpu.model))
     yield from (f"label={name}={value}" for name, value in has.labels)
     yield from (f"custom={name}" for name, amount in has.custom if amount > 0)
     yield from (f"software={name}" for name, _ in has.software)
@@ -56,8 +57,10 @@ def _asked(shape: Shape) -> Iterator[Facet]:
     need = shape.requirements
     if shape.driver == "model":
         yield f"model={shape.model}"
-    if need.gpus is not None and need.gpus.model:
-        yield f"gpu={need.gpus.model}"
+    if need.gpus is not None:
+        key = key_asked(need.gpus.model)
+        if key:
+            yield f"gpu={key}"
     yield from (f"custom={name}" for name, amount in need.custom if amount > 0)
     yield from (f"label={name}={value}" for name, value in need.labels)
     if need.gpus is not None:

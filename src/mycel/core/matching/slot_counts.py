@@ -3,6 +3,7 @@ one. A worker's ledger decides; this is what a scheduler expects it to say."""
 
 from __future__ import annotations
 
+from mycel.core.model.gpu_names import gpu_suits
 from mycel.core.model.resources import (
     SLOTS_MAX,
     Amounts,
@@ -41,7 +42,8 @@ def gpus_suiting(wanted: GpuRequirement, gpus: tuple[Gpu, ...]) -> list[int]:
     return [
         index
         for index, gpu in enumerate(gpus)
-        if gpu.memory >= wanted.memory and (not wanted.model or wanted.model == gpu.model)
+        if gpu.memory >= wanted.memory
+        and gpu_suits(wanted.model, gpu.model, gpu.vendor, gpu.memory)
     ]
 
 

@@ -27,6 +27,8 @@ from mycel.core.ranges import (
     Word,
 )
 
+from .gpu_names import gpu_suits
+
 Pairs = Annotated[tuple[tuple[Name, LongText], ...], MANY]
 Amounts = Annotated[tuple[tuple[Name, Finite], ...], MANY]
 """Sums and differences too, which may be a trace below nothing."""
@@ -39,6 +41,7 @@ class GpuRequirement(msgspec.Struct, frozen=True, omit_defaults=True):
     count: Amount = 1.0
     """Whole GPUs, or a fraction of one."""
     model: Name = ""
+    """As its user calls it; `gpu_names` says what that means."""
     memory: Size = 0
     """Bytes that each of them must have."""
 
@@ -60,6 +63,7 @@ class Requirements(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
     model: Name
+    """As its driver calls it, or its owner."""
     memory: Size
     vendor: Name = ""
 
@@ -248,7 +252,8 @@ class Ledger:
         fitting = [
             index
             for index, gpu in enumerate(self._gpus)
-            if gpu.memory >= wanted.memory and (not wanted.model or gpu.model == wanted.model)
+            if gpu.memory >= wanted.memory
+            and gpu_suits(wanted.model, gpu.model, gpu.vendor, gpu.memory)
         ]
         if wanted.count < 1:
             share = millis(wanted.count)
