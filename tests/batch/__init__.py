@@ -1,0 +1,1 @@
+"""Batch systems, the agent in front of one, and pilot workers inside one."""
