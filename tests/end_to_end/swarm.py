@@ -171,7 +171,8 @@ class Swarm:
         if self._client is not None and printed["api"] != self.api:
             self._client.close()
             self._client = None
-        self.api, self.token, self.pids = printed["api"], printed["token"], printed["pids"]
+        self.api, self.pids = printed["api"], printed["pids"]
+        self.token = (self.home / "token").read_text().strip()
 
     def healthy(self) -> int:
         try:

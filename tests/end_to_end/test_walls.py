@@ -125,7 +125,8 @@ def test_landlock_alone_lets_tasks_find_mycel_and_report(home: Path) -> None:
         assert process.returncode == 0, errors
         return str(said)
 
-    running = json.loads(mycel("up", "--detach", "--json", "--workers", "1", "--port", "0"))
+    options = ("--json", "--show-token", "--workers", "1", "--port", "0")
+    running = json.loads(mycel("up", "--detach", *options))
     try:
         assert running["walls"]["worker-1"].startswith("seccomp, landlock")
         client = Client(running["api"], running["token"])

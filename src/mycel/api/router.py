@@ -346,6 +346,15 @@ ROUTES: Final = (
         problems=(*_BODY, 404, 409, 422),
     ),
     Route(
+        "GET",
+        "/api/v1/token",
+        READ,
+        node_routes.show_token,
+        "What the caller's token allows, and whose it is",
+        node_routes.TokenAnswer,
+        problems=(422,),
+    ),
+    Route(
         "POST",
         "/api/v1/revocations",
         ADMIN,

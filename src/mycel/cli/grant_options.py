@@ -1,12 +1,10 @@
-"""What `mycel invite`, `token` and `user` have in common: options that become a grant, and
-secrets that are read without showing them to everybody on the machine."""
+"""What `mycel invite`, `token` and `user` have in common: options that become a grant."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import re
-import sys
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +23,10 @@ from mycel.local import swarm_plan
 from mycel.swarm.multiaddress import is_peer_id
 from mycel.swarm.token_rights import ROLE_BITS
 
+from .secret_arguments import read_secret
+
 _DURATION: Final = re.compile(r"(\d{1,9})\s*(s|m|h|d|w)")
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-SECRET_LENGTH_MAX: Final = 64_000
 PRIORITY_MAX: Final = 1_000_000
 """As the API has it."""
 EXPIRY_SECONDS_MAX: Final = 100 * 365 * 86_400
@@ -133,16 +132,6 @@ def place(options: argparse.Namespace) -> tuple[Home, str]:
 def founder(options: argparse.Namespace) -> tuple[Home, Founder]:
     home, swarm = place(options)
     return home, founder_of(home, swarm)
-
-
-def read_secret(given: str) -> str:
-    """The text itself, a file that holds it, or - for standard input: a command line is
-    visible to everybody on the machine."""
-    if given == "-":
-        return sys.stdin.read(SECRET_LENGTH_MAX).strip()
-    if not given.startswith("mycel") and Path(given).is_file():
-        return Path(given).read_text(encoding="utf-8", errors="replace")[:SECRET_LENGTH_MAX].strip()
-    return given.strip()
 
 
 def shown(rights: Rights) -> dict[str, Any]:

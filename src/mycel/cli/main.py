@@ -38,6 +38,15 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
             "see a sweep survive the loss of a worker", "mycel.cli.commands.bench_and_demo", "demo"
         ),
     },
+    "Which swarm": {
+        "login": Command(
+            "keep a swarm's URL and a token for it", "mycel.cli.commands.login", "login"
+        ),
+        "logout": Command("forget them", "mycel.cli.commands.login", "logout"),
+        "context": Command(
+            "list the swarms you logged in to; use NAME", "mycel.cli.commands.login", "context"
+        ),
+    },
     "Work": {
         "run": Command("run a command on a worker and wait for it", "mycel.cli.commands.run"),
         "submit": Command("submit a job from a file", "mycel.cli.commands.submit"),

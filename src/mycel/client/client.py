@@ -17,7 +17,9 @@ from mycel.core.identifiers import ulid
 
 from .batches import outline, split
 from .connection import Address, Connection
-from .errors import Busy, ClientError, ConnectionLost, NotRunning, TaskCancelled, TaskFailed
+from .endpoint import TRUST_VARIABLE, Endpoint, Wanted, of_home
+from .endpoint import find as find_endpoint
+from .errors import Busy, ClientError, ConnectionLost, TaskCancelled, TaskFailed
 from .event_stream import Event, read_events
 from .json_body import encode
 from .responses import (
@@ -53,25 +55,32 @@ class Client:
     def __init__(self, api: str, token: str, *, ca_file: str | Path | None = None) -> None:
         """`ca_file` has the certificates that an https:// address is held against; without it
         `MYCEL_CA_FILE` names it, or the system's are taken."""
-        trust = os.environ.get("MYCEL_CA_FILE", "") if ca_file is None else str(ca_file)
+        trust = os.environ.get(TRUST_VARIABLE, "") if ca_file is None else str(ca_file)
         self._session = Session(Address.parse(api, trust), token)
+
+    @classmethod
+    def from_environment(
+        cls,
+        *,
+        api: str | None = None,
+        token: str | None = None,
+        context: str | None = None,
+        home: str | Path | None = None,
+    ) -> Self:
+        """Of the swarm that the command line talks to. What is given here goes first, then
+        `MYCEL_API` and `MYCEL_TOKEN`, then the last `mycel login`, then this machine's swarm."""
+        return cls._at(find_endpoint(Wanted(api, token, context, home), os.environ))
 
     @classmethod
     def from_home(cls, home: str | Path | None = None, token: str | None = None) -> Self:
         """Of the swarm that `mycel up` started with this home folder, with the home's token
         unless another is given."""
-        from mycel.access.home import find_home, read_state
-        from mycel.access.tokens import load_api_token
+        return cls._at(of_home(home, token, os.environ))
 
-        place = find_home(home, os.environ)
-        role = place.role("scheduler")
-        state = read_state(role.state_path, _RoleState)
-        if role.holder() is None or state is None or not state.api:
-            raise NotRunning(str(place.path))
-        made = cls(state.api, token or load_api_token(place.token_path))
-        if state.certificate:
-            # Ours: it is for the name that others call this machine by, and we do not.
-            made._session.address = Address.parse(state.api, state.certificate, pinned=True)
+    @classmethod
+    def _at(cls, endpoint: Endpoint) -> Self:
+        made = cls(endpoint.address.text, endpoint.token)
+        made._session.address = endpoint.address
         return made
 
     @property
@@ -406,11 +415,6 @@ class Client:
             whole, newline, rest = (rest + piece).rpartition(b"\n")
             if newline:
                 yield from _decode_lines(whole)
-
-
-class _RoleState(msgspec.Struct):
-    api: str = ""
-    certificate: str = ""
 
 
 def _log_piece(data: dict[str, Any]) -> LogPiece:

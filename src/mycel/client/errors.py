@@ -2,6 +2,9 @@
 
 ClientError
 ├── NotRunning          nobody answers: start a swarm, or correct the address
+├── NothingToSubmitTo   this machine has only nodes that joined: log in where the scheduler is
+├── NotLoggedIn         there is no token for an address
+├── ContextRefused      no such context, or its list is damaged
 ├── ConnectionLost      the scheduler went away in the middle; a retry can help
 ├── ApiError            it answered with a problem document
 │   ├── Invalid             400, 413, 415, 422: the request is wrong
@@ -28,6 +31,27 @@ class NotRunning(ClientError):
     def __init__(self, where: str, reason: str = "") -> None:
         because = f" ({reason})" if reason else ""
         super().__init__(f"no swarm is running at {where}{because}: start one with 'mycel up'")
+
+
+class NothingToSubmitTo(ClientError):
+    def __init__(self, home: str, joined: list[str]) -> None:
+        super().__init__(
+            f"no scheduler runs in {home}, only {', '.join(joined)} of another machine's swarm: "
+            "'mycel login URL' with the address of its API lets this machine submit; its owner "
+            "makes a token for it with 'mycel user add NAME'"
+        )
+
+
+class NotLoggedIn(ClientError):
+    def __init__(self, api: str) -> None:
+        super().__init__(
+            f"there is no token for {api}: run 'mycel login {api}', give one with --token, or set "
+            "MYCEL_TOKEN"
+        )
+
+
+class ContextRefused(ClientError):
+    """For whoever named it, or wrote the file, to correct."""
 
 
 class NotTrusted(ClientError):

@@ -28,12 +28,13 @@ LOOK_SECONDS: Final = 0.01
 
 
 class Running(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What `mycel up --json` prints."""
+    """What `mycel up --json` prints, without the token unless somebody asks for it."""
 
     api: str
-    token: str
     home: str
     pids: dict[str, int]
+    token: str = ""
+    """The owner's."""
     metrics: dict[str, str] = {}
     """Where roles other than the scheduler show theirs, if they do."""
     walls: dict[str, str] = {}
@@ -81,7 +82,7 @@ def up(
         states = _states(place, pids)
         metrics = {name: state.metrics for name, state in states.items() if state.metrics}
         walls = {name: state.walls for name, state in states.items() if state.walls}
-        return Running(_api_of(place), token, str(place.path), pids, metrics, walls), missing
+        return Running(_api_of(place), str(place.path), pids, token, metrics, walls), missing
 
 
 def down(home: Path | str | None = None, drain: bool = False) -> list[Stopped]:

@@ -32,6 +32,8 @@ DRAIN_SECONDS_MAX: Final = 86400.0
 CHILDREN_SECONDS: Final = 5.0
 """A worker's tasks are killed by its helper; what is left after so long, by us."""
 SHOWN_LINES: Final = 12
+CALLERS_OWN: Final = ("MYCEL_API", "MYCEL_TOKEN", "MYCEL_CONTEXT")
+"""How whoever starts the swarm talks to another one: no role has to know."""
 
 
 class Ready(msgspec.Struct):
@@ -245,7 +247,7 @@ class _Stopping:
 
 def _environment() -> dict[str, str]:
     """Roles run in their own folders: what is relative to ours must not be any more."""
-    environment = dict(os.environ)
+    environment = {k: v for k, v in os.environ.items() if k not in CALLERS_OWN}
     paths = environment.get("PYTHONPATH")
     if paths:
         absolute = (str(Path(path).absolute()) for path in paths.split(os.pathsep) if path)

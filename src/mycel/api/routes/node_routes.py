@@ -4,13 +4,40 @@ from __future__ import annotations
 
 from typing import Final
 
-from mycel.api.answers.answers import RevocationsAnswer
+import msgspec
+
+from mycel.api.answers.answers import RevocationsAnswer, iso_or_none
 from mycel.api.http.exchange import Request, answer
 from mycel.api.http.problems import Problem
 from mycel.api.submission.bodies import decode_revocations
 
 _METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _OK: Final = b'{"status":"ok"}'
+
+
+class TokenAnswer(msgspec.Struct, frozen=True):
+    """What the caller's token allows."""
+
+    swarm: str
+    user: str
+    actions: list[str]
+    priority_max: int | None
+    caps: dict[str, float]
+    expires_at: str | None
+
+
+async def show_token(request: Request) -> None:
+    request.query()
+    rights = request.caller.rights
+    answered = TokenAnswer(
+        rights.swarm,
+        rights.user,
+        sorted(rights.actions),
+        rights.priority_max,
+        dict(rights.caps),
+        iso_or_none(rights.expires_at),
+    )
+    await request.answer(answered)
 
 
 async def show_metrics(request: Request) -> None:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mycel.cli.arguments import parser
+from mycel.cli.arguments import home_parser
 from mycel.console.tables import print_json
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _plain(value: Any) -> Any:
 
 def reload(given: list[str]) -> int:
     """Writes the roles' settings anew, and tells those that run."""
-    options = parser(
+    options = home_parser(
         "reload",
         "Take over a changed mycel.toml in the roles that 'mycel up' started. What only a new "
         "start can change is listed.",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from mycel.cli.arguments import parser
+from mycel.cli.arguments import home_parser
 from mycel.console.tables import print_json
 from mycel.local import local_swarm
 
 
 def main(given: list[str]) -> int:
-    described = parser("down", "Stop the swarm on this machine. What runs goes back to the queue.")
+    described = home_parser(
+        "down", "Stop the swarm on this machine. What runs goes back to the queue."
+    )
     described.add_argument(
         "--drain",
         action="store_true",

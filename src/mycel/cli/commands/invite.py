@@ -36,7 +36,7 @@ class _Role(msgspec.Struct):
 
 
 def invite(given: list[str]) -> int:
-    parser = arguments.parser(
+    parser = arguments.home_parser(
         "invite", "Print one string with which a new machine joins the swarm."
     )
     parser.add_argument(

@@ -78,7 +78,8 @@ def _parse(given: list[str]) -> argparse.Namespace:
     )
     options.add_argument("--detach", action="store_true", help="print the id and return")
     cut = given.index("--") if "--" in given else len(given)
-    chosen, rest = options.parse_known_args(given[:cut])
+    chosen = argparse.Namespace()
+    _, rest = options.parse_known_args(given[:cut], chosen)
     chosen.command = [*rest, *given[cut + 1 :]]
     if rest and rest[0].startswith("-"):
         raise UsageError(f"unknown option {rest[0]}; put '--' before the command")

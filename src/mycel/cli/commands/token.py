@@ -22,6 +22,7 @@ from mycel.access.key_files import load_or_create_key
 from mycel.access.token_blocks import revocation_ids
 from mycel.cli import arguments, grant_options
 from mycel.cli.revocation import revoke
+from mycel.cli.secret_arguments import read_secret
 from mycel.console.errors import CommandError, UsageError
 from mycel.console.tables import print_json, print_table
 from mycel.core.rights import CANCEL, READ, SUBMIT, Rights
@@ -59,7 +60,7 @@ def _chosen(command: str, actions: dict[str, Callable[[list[str]], int]], given:
 
 
 def _create(given: list[str]) -> int:
-    parser = arguments.parser(
+    parser = arguments.home_parser(
         "token create", "Sign a token with the owner's key, or a delegated one."
     )
     grant_options.add_limits(parser)
@@ -151,7 +152,7 @@ def _token_or_own(options: argparse.Namespace, home: Home) -> tuple[bytes, bytes
 
 def _given_token(text: str) -> tuple[bytes, bytes | None]:
     """The token, and the owner's public key if it came in an invite."""
-    text = grant_options.read_secret(text)
+    text = read_secret(text)
     if text.startswith("mycel-invite-"):
         found = invites.from_text(text)
         return found.token, found.owner_public
@@ -159,7 +160,7 @@ def _given_token(text: str) -> tuple[bytes, bytes | None]:
 
 
 def _inspect(given: list[str]) -> int:
-    parser = arguments.parser(
+    parser = arguments.home_parser(
         "token inspect", "Say what a token or an invite allows, and whether it holds."
     )
     parser.add_argument("token", nargs="?", help="or a file, or - for standard input (the home's)")
@@ -227,7 +228,7 @@ def _when(unix: float | None) -> str:
 
 
 def _narrow(given: list[str]) -> int:
-    parser = arguments.parser("token narrow", "Take rights away from a token; needs no key.")
+    parser = arguments.home_parser("token narrow", "Take rights away from a token; needs no key.")
     parser.add_argument("token", nargs="?", help="or a file, or - for standard input (the home's)")
     grant_options.add_limits(parser)
     grant_options.add_expiry(parser, None)
@@ -247,7 +248,7 @@ def _narrow(given: list[str]) -> int:
 
 
 def _revoke(given: list[str]) -> int:
-    parser = arguments.parser(
+    parser = arguments.home_parser(
         "token revoke", "End a token, and all that was made from it, in the whole swarm."
     )
     which = parser.add_mutually_exclusive_group(required=True)
@@ -265,7 +266,7 @@ def _revoke(given: list[str]) -> int:
     options = parser.parse_args(given)
     home, founder = grant_options.founder(options)
     by_peer = options.peer is not None
-    text = _of_peer(options) if by_peer else grant_options.read_secret(options.token)
+    text = _of_peer(options) if by_peer else read_secret(options.token)
     ids: list[tuple[bytes, float | None]]
     if REVOCATION_ID.fullmatch(text):
         ids = [(bytes.fromhex(text), None)]
@@ -301,7 +302,7 @@ def _of_peer(options: argparse.Namespace) -> str:
 
 
 def _key(given: list[str]) -> int:
-    parser = arguments.parser(
+    parser = arguments.home_parser(
         "token key", "Print the public half of a key that the owner may delegate to."
     )
     parser.add_argument("file", type=Path, help="of the secret half; created if there is none")
@@ -341,7 +342,7 @@ def user(given: list[str]) -> int:
 
 
 def _add(given: list[str]) -> int:
-    parser = arguments.parser(
+    parser = arguments.home_parser(
         "user add", "Give somebody an API token. It is shown once, and kept nowhere."
     )
     parser.add_argument("name")
@@ -362,7 +363,9 @@ def _add(given: list[str]) -> int:
 
 
 def _list(given: list[str]) -> int:
-    options = arguments.parser("user list", "List whom the owner gave tokens to.").parse_args(given)
+    options = arguments.home_parser("user list", "List whom the owner gave tokens to.").parse_args(
+        given
+    )
     home, _ = grant_options.place(options)
     found = users.listed(home)
     if options.json:
@@ -382,7 +385,7 @@ def _list(given: list[str]) -> int:
 
 
 def _disable(given: list[str]) -> int:
-    parser = arguments.parser("user disable", "Revoke all tokens of a user.")
+    parser = arguments.home_parser("user disable", "Revoke all tokens of a user.")
     parser.add_argument("name")
     options = parser.parse_args(given)
     home, founder = grant_options.founder(options)

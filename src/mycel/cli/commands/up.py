@@ -6,9 +6,14 @@ import os
 import signal
 import sys
 import time
+from argparse import Namespace
 from types import FrameType
 
-from mycel.cli.arguments import parser
+import msgspec
+
+from mycel.access.home import HOME_VARIABLE
+from mycel.cli.arguments import home_parser
+from mycel.client import contexts
 from mycel.console.tables import print_json
 from mycel.local import local_swarm
 from mycel.local.local_swarm import Running
@@ -18,20 +23,23 @@ LOOK_SECONDS = 0.5
 
 
 def main(given: list[str]) -> int:
-    options = parser("up", "Start a swarm on this machine, or what is missing of it.")
+    options = home_parser("up", "Start a swarm on this machine, or what is missing of it.")
     options.add_argument("--workers", type=int, metavar="N", help="how many (2)")
     options.add_argument(
         "--port", type=int, metavar="P", help="of the API (8080); 0 picks a free one"
     )
     options.add_argument("--detach", action="store_true", help="leave it running and return")
+    options.add_argument(
+        "--show-token", action="store_true", help="with --json: the owner's token too"
+    )
     chosen = options.parse_args(given)
     if chosen.detach:
-        _start(chosen.home, chosen.workers, chosen.port, chosen.json)
+        _start(chosen)
         return 0
     for number in _ENDING:
         signal.signal(number, _interrupt)
     try:
-        _watch(_start(chosen.home, chosen.workers, chosen.port, chosen.json))
+        _watch(_start(chosen))
     except KeyboardInterrupt:
         for number in _ENDING:
             signal.signal(number, signal.SIG_IGN)
@@ -45,10 +53,11 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _start(home: str | None, workers: int | None, port: int | None, as_json: bool) -> Running:
-    running, started = local_swarm.up(home, workers, port)
-    if as_json:
-        print_json(running)
+def _start(chosen: Namespace) -> Running:
+    running, started = local_swarm.up(chosen.home, chosen.workers, chosen.port)
+    if chosen.json:
+        shown = running if chosen.show_token else msgspec.structs.replace(running, token="")
+        print_json(shown)
     else:
         print(f"api    {running.api}")
         print(f"home   {running.home}")
@@ -61,6 +70,13 @@ def _start(home: str | None, workers: int | None, port: int | None, as_json: boo
             print("everything was running already")
         for warning in local_swarm.risks_of(running):
             print(f"mycel: warning: {warning}", file=sys.stderr)
+        elsewhere = contexts.read(os.environ).current
+        if elsewhere and chosen.home is None and not os.environ.get(HOME_VARIABLE):
+            print(
+                f"mycel: commands talk to context {elsewhere!r}; 'mycel context use home' makes "
+                "them talk to this swarm",
+                file=sys.stderr,
+            )
     sys.stdout.flush()
     return running
 
