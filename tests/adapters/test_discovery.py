@@ -15,6 +15,7 @@ from mycel.core.model.resources import Capabilities, Requirements
 from mycel.core.model.work import Shape
 from mycel.discovery.dht_keys import key_of, provided_keys, sampled_keys, shard_of
 from mycel.discovery.publisher import RENEW_SECONDS, Publishing
+from mycel.discovery.survey import KNOWN_ENOUGH, Survey
 from mycel.discovery.worker_record import (
     RECORD_BYTES_MAX,
     UnreadableRecord,
@@ -108,6 +109,30 @@ def test_a_search_finds_exactly_those_that_suit(bits: int) -> None:
     assert stage.search(in_zone("a")) == {"worker-0", "worker-10", "worker-20"}
     assert stage.search(in_zone("c")) == set()
     assert stage.search(ANY) == {f"worker-{number}" for number in range(30)}
+
+
+def test_anybody_is_found_whatever_they_run() -> None:
+    stage = Stage()
+    stage.worker("commands", PLAIN)
+    stage.worker("models", Capabilities(drivers=("model",), models=("llama",)))
+    survey = Survey(stage.clock(), stage.searching.search_anybody, lambda: 0, 4.0)
+    survey.start()
+    stage.pass_seconds(0.9)
+    assert stage.searching.searches_total == 0
+    stage.pass_seconds(30.0)
+    assert {sighting.peer for sighting in stage.found} == {"commands", "models"}
+    searches = stage.searching.searches_total
+    assert 6 <= searches <= 9, "after 1, 3, 7, 11, … seconds"
+    survey.stop()
+    stage.pass_seconds(30.0)
+    assert stage.searching.searches_total == searches
+
+
+def test_nobody_is_sought_where_enough_are_known() -> None:
+    stage = Stage()
+    Survey(stage.clock(), stage.searching.search_anybody, lambda: KNOWN_ENOUGH, 4.0).start()
+    stage.pass_seconds(30.0)
+    assert stage.searching.searches_total == 0
 
 
 def test_the_whole_requirement_counts_not_the_key_alone() -> None:

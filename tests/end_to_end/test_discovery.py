@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from .conftest import QUICK, SwarmMaker
-from .rest import call
+from .rest import Answer, call
 from .swarm import Swarm, eventually
 from .test_faults import check_ended_once, executions, open_gate, start_gated
 
@@ -37,7 +37,7 @@ def source_of(item: dict[str, Any], fact: str) -> str:
 
 
 def start(swarm: Swarm) -> None:
-    """Without waiting for workers: with the DHT alone none is known before work comes."""
+    """Without waiting for workers: with the DHT alone none is linked before work comes."""
     done = swarm.mycel("up", "--detach", "--json", "--port", "0", "--workers", "2")
     assert done.code == 0, done
     swarm.take(done.json)
@@ -54,6 +54,32 @@ def test_the_dht_alone_finds_workers_for_work(make_swarm: SwarmMaker) -> None:
     assert found
     assert {source_of(item, "presence") for item in found} == {"call"}
     assert {source_of(item, "capabilities") for item in found} == {"registered"}
+
+
+def test_the_dht_alone_lists_workers_before_any_work(make_swarm: SwarmMaker) -> None:
+    swarm = make_swarm(DHT_ALONE + '\n[worker.labels]\nzone = "a"\n')
+    start(swarm)
+    eventually(lambda: len(worker_items(swarm)) == 2, "both have been found")
+    assert {item["state"] for item in worker_items(swarm)} == {"known"}
+    stats = call(swarm, "GET", "/api/v1/stats").json
+    assert (stats["workers_known"], stats["pool_size"]) == (2, 0)
+    metrics = call(swarm, "GET", "/metrics").body.decode()
+    assert "hypha_scheduler_workers_available 0.0" in metrics
+    assert "mycel_scheduler_workers_known 2.0" in metrics
+    task = submit_satisfiable(swarm, "a")
+    assert swarm.client.wait(task.json["id"], 60).value == "ran\n"
+    refused = submit_satisfiable(swarm, "b")
+    assert refused.status == 422
+    assert "none of the 2 known workers can run it" in refused.body.decode()
+
+
+def submit_satisfiable(swarm: Swarm, zone: str) -> Answer:
+    body = {
+        "command": ["echo", "ran"],
+        "requirements": {"labels": {"zone": zone}},
+        "require_satisfiable": True,
+    }
+    return call(swarm, "POST", "/api/v1/tasks", json.dumps(body).encode())
 
 
 def test_gossip_alone_brings_workers(make_swarm: SwarmMaker) -> None:

@@ -30,6 +30,8 @@ QUERIES_MAX: Final = 8
 """At once, of one search."""
 RECORDS_MAX: Final = 512
 """Looked up in one search."""
+ANYBODY_FACETS: Final = ("driver=process", "driver=model")
+"""Nearly every worker runs commands, or serves a model at least."""
 ENOUGH: Final = 64
 """So many suitable workers end a search."""
 FACETS_TRIED_MAX: Final = 3
@@ -39,9 +41,12 @@ SEARCH_SECONDS_MAX: Final = 60.0
 
 
 class _Search:
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape | None) -> None:
+        """Without a shape it is for anybody."""
         self.shape = shape
-        self.facets = list(facets_asked(shape)[:FACETS_TRIED_MAX])
+        asked = ANYBODY_FACETS if shape is None else facets_asked(shape)
+        self.first_facet: Final = asked[0]
+        self.facets = list(asked[:FACETS_TRIED_MAX])
         self.keys: list[bytes] = []
         self.looking: dict[int, int] = {}
         """Queries for providers, and how many each has found."""
@@ -50,6 +55,9 @@ class _Search:
         self.to_read: list[PeerId] = []
         self.found = 0
         self.is_full = False
+
+    def suits(self, sighting: Sighting) -> bool:
+        return self.shape is None or obstacle(self.shape, sighting.capabilities) is None
 
     @property
     def is_enough(self) -> bool:
@@ -73,7 +81,7 @@ class Searching:
         self._withdrawn = withdrawn
         self._note = note
         self._swarm: Swarm | None = None
-        self._searches: dict[Shape, _Search] = {}
+        self._searches: dict[Shape | None, _Search] = {}
         self._queries: dict[int, _Search] = {}
         self._last_query = 0
         self.searches_total = 0
@@ -87,7 +95,14 @@ class Searching:
         self._searches.clear()
         self._queries.clear()
 
+    def search_anybody(self) -> None:
+        """For no task: to know who is there."""
+        self._search(None)
+
     def search(self, shape: Shape) -> None:
+        self._search(shape)
+
+    def _search(self, shape: Shape | None) -> None:
         if self._swarm is None or shape in self._searches or len(self._searches) >= SEARCHES_MAX:
             return
         search = self._searches[shape] = _Search(shape)
@@ -134,7 +149,7 @@ class Searching:
         except UnreadableRecord as error:
             self._note("unreadable_record", peer=record.peer, error=str(error))
             return
-        if sighting is not None and obstacle(search.shape, sighting.capabilities) is None:
+        if sighting is not None and search.suits(sighting):
             search.found += 1
             self.found_total += 1
             self._found(sighting)
@@ -162,7 +177,7 @@ class Searching:
         """The next one only when all of the one before is known, and too little."""
         if search.looking or search.reading or search.to_read or not search.facets:
             return False
-        if search.found and not search.is_full:
+        if search.found and not search.is_full and search.shape is not None:
             return False
         search.is_full = False
         search.keys = sampled_keys(search.facets.pop(0), self._shard_bits, self._random)
@@ -177,5 +192,4 @@ class Searching:
         del self._searches[search.shape]
         for query in (*search.looking, *search.reading):
             self._queries.pop(query, None)
-        facet = facets_asked(search.shape)[0]
-        self._note("searched", facet=facet, met=len(search.met), found=search.found)
+        self._note("searched", facet=search.first_facet, met=len(search.met), found=search.found)

@@ -34,6 +34,8 @@ class SchedulerFigures(msgspec.Struct, kw_only=True):
     leases: int = 0
     workers_available: int = 0
     """Healthy and accepting work."""
+    workers_known: int = 0
+    """With a link or without."""
     workers_busy: int = 0
     """Running at least one task."""
     selection_mean_seconds: float = 0.0

@@ -99,6 +99,11 @@ def _of_ours(figures: SchedulerFigures) -> Iterator[Metric]:
     yield GaugeMetricFamily(f"{prefix}tasks_running", "Tasks with a worker.", figures.running)
     yield GaugeMetricFamily(f"{prefix}leases", "Leases held.", figures.leases)
     yield GaugeMetricFamily(
+        f"{prefix}workers_known",
+        "Workers with a link, and those that others have told of.",
+        figures.workers_known,
+    )
+    yield GaugeMetricFamily(
         f"{prefix}task_completion_rate",
         "Tasks that succeeded or failed, by the second, over the last minute.",
         figures.completions_per_second,

@@ -300,6 +300,7 @@ class SchedulerBackend:
             checks_late=figures.checks_late,
             log_lines_dropped=self.log_lines_dropped(),
             workers_available=figures.workers_available,
+            workers_known=figures.workers_known,
             workers_busy=figures.workers_busy,
             selection_mean_seconds=self._selections.mean(now),
             completions_per_second=self._latencies.per_second(now),

@@ -262,6 +262,7 @@ def _node(
         swarm_name=configuration.swarm.name,
         gateways=tuple(configuration.swarm.bootstrap),
         announce_seconds=configuration.scheduler.announce_interval,
+        survey_seconds=configuration.scheduler.discovery_interval,
         ways=ways_of(configuration),
         random=random.Random(),
         note=program.note,

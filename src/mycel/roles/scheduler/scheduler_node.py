@@ -56,6 +56,7 @@ from mycel.core.messages import (
 from mycel.core.scheduler import Scheduler
 from mycel.discovery.methods import Ways
 from mycel.discovery.peer_book import PeerBook
+from mycel.discovery.survey import Survey
 from mycel.discovery.worker_search import Searching
 from mycel.membership.arrival import Arrival
 from mycel.membership.member import Member, NoteLine
@@ -106,6 +107,7 @@ class SchedulerNode(Member):
         swarm_name: str,
         gateways: tuple[str, ...],
         announce_seconds: float,
+        survey_seconds: float | None = None,
         ways: Ways,
         random: Random,
         note: NoteLine,
@@ -120,7 +122,8 @@ class SchedulerNode(Member):
         arrival: Arrival | None = None,
         blobs: Channels | None = None,
     ) -> None:
-        """`credentials` are the rights that users' jobs run by."""
+        """`credentials` are the rights that users' jobs run by. Without `survey_seconds` workers
+        are searched for only when tasks lack them."""
         perform: Mapping[type[Effect], Callable[[Any], None]] = {
             Send: self.send,
             SendAhead: self._send_ahead,
@@ -176,6 +179,16 @@ class SchedulerNode(Member):
             lambda sighting: self.post(WorkersSeen([sighting])),
             lambda peer: self.post(WorkerWithdrawn(peer)),
             note,
+        )
+        self._survey = (
+            None
+            if survey_seconds is None
+            else Survey(
+                clock,
+                self.searching.search_anybody,
+                lambda: machine.figures().workers_known,
+                survey_seconds,
+            )
         )
 
     def _amended(self, refused: Sequence[EntryRefused], effects: list[Effect]) -> list[Effect]:
@@ -241,12 +254,16 @@ class SchedulerNode(Member):
             swarm.subscribe(self._topic)
         if self._ways.dht:
             self.searching.start(swarm)
+            if self._survey is not None:
+                self._survey.start()
         self._checks.start(swarm)
         self.join(swarm)
         self._announce()
 
     def reconfigure(self, settings: SchedulerSettings, announce_seconds: float) -> None:
         self._announce_seconds = announce_seconds
+        if self._survey is not None:
+            self._survey.interval_seconds = settings.discovery_interval
         self.post(Reconfigure(settings))
 
     def post(self, event: Event) -> None:
@@ -255,6 +272,8 @@ class SchedulerNode(Member):
         self.runtime.post(event)
 
     def stop(self) -> None:
+        if self._survey is not None:
+            self._survey.stop()
         self.searching.stop()
         self._checks.stop()
         self.leave()
