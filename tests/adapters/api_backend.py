@@ -478,8 +478,10 @@ class FakeBackend(Reader):
             found = [job for job in found if job.number < number]
         return [job.row() for job in found[:limit]]
 
-    def find_jobs(self, prefix: str, limit: int) -> list[JobId]:
-        return sorted(job for job in self.jobs_by_id if job.startswith(prefix))[:limit]
+    def find_jobs(self, prefix: str, limit: int, ending: str = "") -> list[JobId]:
+        known = self.jobs_by_id
+        found = [job for job in known if job.startswith(prefix) and job.endswith(ending)]
+        return sorted(found)[:limit]
 
     def result(self, job: JobId, index: int) -> Result | None:
         return self.jobs_by_id[job].results.get(index)
@@ -517,6 +519,14 @@ class FakeBackend(Reader):
 
     def arguments(self, job: JobId, index: int) -> bytes:
         return self.jobs_by_id[job].arguments[index]
+
+    def arguments_by_index(self, job: JobId, *, first: int, limit: int) -> dict[int, bytes]:
+        known = self.jobs_by_id[job].arguments
+        return {
+            index: known[index]
+            for index in range(first, min(first + limit, len(known)))
+            if known[index]
+        }
 
 
 def _end(job: FakeJob, result: Result, is_last: bool) -> End:

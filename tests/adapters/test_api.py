@@ -294,8 +294,53 @@ def test_lists_have_pages_and_filters(server: Served) -> None:
     assert [job["id"] for job in older["items"]] == [jobs[0]]
     found = call(server, "GET", f"/api/v1/jobs?prefix={jobs[0]}").json["items"]
     assert [job["id"] for job in found] == [jobs[0]]
+    found = call(server, "GET", f"/api/v1/jobs?ending={jobs[1][-9:]}").json["items"]
+    assert [job["id"] for job in found] == [jobs[1]]
     cancelled = call(server, "DELETE", f"/api/v1/jobs/{jobs[1]}").json
     assert (cancelled["state"], cancelled["tasks"]["cancelled"]) == ("cancelled", 3)
+
+
+def test_lists_are_filtered_by_what_jobs_and_tasks_are(server: Served) -> None:
+    for name in ("sweep one", "sweep two", "other"):
+        body = {"name": name, "task": {"python": "json:dumps"}, "arguments": [[1], [2]]}
+        call(server, "POST", "/api/v1/jobs", body)
+    waiting = {"name": "waits", "task": {"python": "waits:here"}, "arguments": [[1]]}
+    call(server, "POST", "/api/v1/jobs", waiting)
+
+    def jobs(query: str) -> list[str]:
+        items = call(server, "GET", f"/api/v1/jobs?{query}").json["items"]
+        return [job["name"] for job in items]
+
+    assert jobs("name=sweep*") == ["sweep two", "sweep one"]
+    assert jobs("name=sweep&user=owner") == []
+    assert jobs("user=nobody") == []
+    assert jobs("state=queued") == ["waits"]
+    assert jobs("state=succeeded&limit=2") == ["other", "sweep two"]
+    assert jobs("state=succeeded&name=*one&limit=1") == ["sweep one"]
+    assert jobs("since=2023-11-14T22:13:21Z") == []  # all are of a second earlier
+    assert len(jobs("since=2023-11-14T22:13:19Z&until=2023-11-14T23:13:19%2B00:00")) == 4
+    for wrong in (
+        "state=lost",
+        "since=yesterday",
+        "since=2023-11-14T22:13:21",
+        "name=" + "x" * 300,
+    ):
+        assert call(server, "GET", f"/api/v1/jobs?{wrong}").status == 422
+    tasks = call(server, "GET", "/api/v1/tasks?name=sweep*&limit=3").json
+    assert [task["name"] for task in tasks["items"]] == ["sweep two", "sweep two", "sweep one"]
+    rest = call(server, "GET", f"/api/v1/tasks?name=sweep*&cursor={tasks['next']}").json
+    assert [task["name"] for task in rest["items"]] == ["sweep one"]
+    assert call(server, "GET", "/api/v1/tasks?stage=train").json["items"] == []
+
+
+def test_a_list_has_each_tasks_own_arguments(server: Served) -> None:
+    for function in ("json:dumps", "waits:here"):
+        body = {"task": {"python": function}, "arguments": [[1], {"a": 2}]}
+        call(server, "POST", "/api/v1/jobs", body)
+    listed = call(server, "GET", "/api/v1/tasks").json["items"]
+    assert [task["arguments"] for task in listed] == [[1], {"a": 2}] * 2
+    single = call(server, "GET", f"/api/v1/tasks/{listed[0]['id']}").json
+    assert single == listed[0]
 
 
 # The server

@@ -18,7 +18,10 @@ from mycel import __version__
 from mycel.access.home import Home, write_state
 from mycel.cli.commands.roles import parse
 from mycel.cli.main import COMMANDS, main
-from mycel.console.tables import duration, print_table, size
+from mycel.cli.task_texts import what_runs
+from mycel.cli.worker_names import names_of
+from mycel.client import Task, Worker
+from mycel.console.tables import Column, duration, fitted, print_table, size
 from mycel.core.events import Submit
 from mycel.local import toml_writer
 
@@ -227,7 +230,7 @@ def test_run_passes_its_options_on(mycel: Terminal, server: Served) -> None:
 def run_what_waits() -> subprocess.Popen[str]:
     # The fake runs every process at once, so this one is a function that waits.
     code = (
-        "import mycel.cli.commands.run as run; "
+        "import mycel.cli.commands.work.run as run; "
         "run._body = lambda options: {'python': 'waits:here'}; "
         "from mycel.cli.main import main; import sys; sys.exit(main(['run', '--', 'x']))"
     )
@@ -362,7 +365,88 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.usefixtures("home")
+def test_a_list_says_when_there_are_more_rows(mycel: Terminal) -> None:
+    for _ in range(3):
+        assert mycel("run", "--detach", "--", "true") == 0
+    assert mycel("jobs", "--limit", "2") == 0
+    assert len(mycel.out.splitlines()) == 3
+    assert "there are more than these 2" in mycel.err
+    assert mycel("tasks", "--limit", "3") == 0
+    assert mycel.err == ""
+    assert mycel("tasks", "--limit", "2", "--json") == 0
+    assert (len(mycel.json["items"]), mycel.json["more"]) == (2, True)
+
+
+@pytest.mark.usefixtures("home")
+def test_lists_are_filtered(mycel: Terminal) -> None:
+    assert mycel("run", "--name", "one", "--detach", "--", "true") == 0
+    assert mycel("run", "--name", "two", "--detach", "--", "false") == 0
+    assert mycel("jobs", "--name", "t*", "--json") == 0
+    assert [job["name"] for job in mycel.json["items"]] == ["two"]
+    assert mycel("tasks", "--state", "failed", "--user", "owner", "--json") == 0
+    assert [task["name"] for task in mycel.json["items"]] == ["two"]
+    assert mycel("jobs", "--until", "2001-01-01", "--json") == 0
+    assert mycel.json["items"] == []
+    assert mycel("jobs", "--since", "2000d") == 0
+    assert "two" in mycel.out
+    assert mycel("jobs", "--since", "soon") == 2
+    assert "2h" in mycel.err
+
+
+def test_a_task_is_shown_with_its_own_parameters() -> None:
+    def shown(**fields: Any) -> str:
+        return what_runs(Task("j.0", "j", "queued", **fields))
+
+    words = ["./train", "--lr", "${lr}", "--seed={seed}", "${HOME}"]
+    sweep = shown(command=words, arguments={"lr": 0.1, "seed": 2})
+    assert sweep == "./train --lr 0.1 --seed=2 ${HOME}"
+    assert shown(command=["wc", "-l"], arguments=["a.txt"]) == "wc -l a.txt"
+    assert shown(python="m:f", arguments={"lr": 0.1, "name": "x"}) == 'm:f(lr=0.1, name="x")'
+    assert shown(python="m:f", arguments=[1, "x"]) == 'm:f(1, "x")'
+    assert shown(model="llama", input={"text": "hi"}) == 'llama {"text":"hi"}'
+    assert shown(image="alpine", command=["echo", "a\nb"]) == "alpine: echo a b"
+
+
+def test_workers_of_one_name_are_told_apart() -> None:
+    peers = ("12D3KooWaaaaaa", "12D3KooWbbbbbb", "12D3KooWcccccc")
+    named = zip(peers, ("box", "box", "lab"), strict=True)
+    workers = [Worker(peer, name, "healthy", {}) for peer, name in named]
+    assert list(names_of(workers).values()) == ["box~aaaaaa", "box~bbbbbb", "lab"]
+
+
 # How things look
+
+
+@pytest.mark.parametrize("width", [None, 200, 120, 80, 60, 40, 20])
+def test_a_table_fits_its_terminal(width: int | None) -> None:
+    columns = (
+        "ID",
+        Column("NAME", least=8),
+        Column("RAN", leaves=1),
+        Column("PEER", least=8, keeps_end=True),
+        Column("WHY", wraps=True),
+    )
+    why = "it was told to go, and went where nobody has been before, it seems"
+    lines = [tuple(one if isinstance(one, str) else one.heading for one in columns)]
+    lines += [("abc.1", "a name that is long " * 3, "12 s", "12D3KooWEnd", why)]
+    shown = [
+        "  ".join(cells).rstrip()
+        for cells in fitted(
+            [one if isinstance(one, Column) else Column(one) for one in columns], lines, width
+        )
+    ]
+    everything = " ".join(shown)
+    if width is None or width == 200:
+        assert len(shown) == 2
+        assert why in everything
+        return
+    if width >= 60:
+        assert all(len(line) <= width for line in shown), shown
+    assert "abc.1" in everything
+    assert "End" in everything
+    assert ("12 s" in everything) == (width >= 60)
+    assert all(word in everything.split() for word in why.split())
 
 
 @pytest.mark.parametrize(

@@ -530,6 +530,10 @@ class TestReads:
         assert harness.store.find_jobs("0" * 24, 2) == [job_id(10), job_id(11)]
         assert harness.store.find_jobs("z", 9) == []
         assert harness.store.find_jobs("%", 9) == []
+        assert harness.store.find_jobs("", 9, "1") == [job_id(11)]
+        assert harness.store.find_jobs("", 1, "0") == [job_id(10)]
+        assert harness.store.find_jobs("z", 9, "1") == []
+        assert harness.store.find_jobs("", 9, "%") == []
 
     def test_results_by_sequence_and_by_index(self, harness: Harness) -> None:
         commit_soundly(harness, [opened(1), block(1), opened(2), block(2)])
@@ -619,6 +623,18 @@ class TestReads:
         assert harness.store.arguments(job_id(1), 1) == b"null"
         assert harness.store.arguments(job_id(1), 2) == b""
         assert harness.store.arguments(job_id(2), 0) == b""
+
+    def test_arguments_of_a_stretch_of_tasks(self, harness: Harness) -> None:
+        first = block(count=2, arguments=b"[[1], [2]]")
+        plain = block(batch=1, first=2, count=1)
+        last = block(batch=2, first=3, count=2, arguments=b'[[4],{"a":5}]')
+        commit_soundly(harness, [opened(), first, plain, last])
+        every = {0: b"[1]", 1: b"[2]", 3: b"[4]", 4: b'{"a":5}'}
+        found = harness.store.arguments_by_index
+        assert found(job_id(1), first=0, limit=9) == every
+        assert found(job_id(1), first=1, limit=3) == {1: b"[2]", 3: b"[4]"}
+        assert found(job_id(1), first=5, limit=9) == {}
+        assert found(job_id(2), first=0, limit=9) == {}
 
     def test_a_pruned_job_is_gone(self, harness: Harness) -> None:
         commit_soundly(

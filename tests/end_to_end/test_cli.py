@@ -138,6 +138,26 @@ def test_lists_for_people_and_programs(swarm: Swarm) -> None:
     assert "queued" in wrong.err
 
 
+def test_lists_show_what_each_task_of_a_sweep_is(swarm: Swarm, tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    leaves = {"command": ["sh", "-c", "echo ${lr} > out.txt"], "outputs": ["out.txt"]}
+    stages = [
+        {"name": "train", "task": leaves, "matrix": {"lr": [0.1, 0.2]}},
+        {"name": "sum", "needs": ["train"], "task": {"python": "builtins:len"}, "inputs": ["abc"]},
+    ]
+    file.write_text(json.dumps({"name": "shown in lists", "stages": stages}))
+    job = swarm.mycel("submit", "--wait", "--json", str(file)).json
+    listed = swarm.mycel("tasks", "--json", job["id"]).json["items"]
+    assert [task["arguments"] for task in listed] == [{"lr": 0.1}, {"lr": 0.2}, ["abc"]]
+    assert [task["outputs"]["files"] for task in listed if task["outputs"]] == [1, 1]
+    shown = swarm.mycel("tasks", job["id"], "--stage", "train").out
+    assert "echo 0.1 > out.txt" in shown
+    assert "echo 0.2 > out.txt" in shown
+    assert "builtins:len" not in shown
+    [found] = swarm.mycel("jobs", "--json", "--name", "shown in*").json["items"]
+    assert found["stages"] == job["stages"]
+
+
 def test_following_tells_how_processes_end_and_what_functions_give(
     swarm: Swarm, tmp_path: Path
 ) -> None:

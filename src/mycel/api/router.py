@@ -25,10 +25,12 @@ from .routes import (
     openai_routes,
     result_routes,
     service_routes,
+    task_lists,
     task_routes,
     task_submission,
     worker_routes,
 )
+from .routes.list_filters import FILTERS
 from .submission import bodies
 
 OPEN: Final = ""
@@ -82,10 +84,10 @@ ROUTES: Final = (
         "GET",
         "/api/v1/tasks",
         READ,
-        task_routes.list_tasks,
-        "List tasks, newest job first",
+        task_lists.list_tasks,
+        "List tasks, newest job first; name, with * and ?, user and times are the jobs'",
         answers.TaskList,
-        query=("job", "state", "cursor", "limit"),
+        query=("job", "stage", *FILTERS, "cursor", "limit"),
         problems=(404, 422),
     ),
     Route(
@@ -156,9 +158,9 @@ ROUTES: Final = (
         "/api/v1/jobs",
         READ,
         job_routes.list_jobs,
-        "List jobs, newest first",
+        "List jobs, newest first; name may have * and ?, prefix and ending are of the id",
         answers.JobList,
-        query=("prefix", "cursor", "limit"),
+        query=(*FILTERS, "prefix", "ending", "cursor", "limit"),
         problems=(422,),
     ),
     Route(

@@ -136,6 +136,12 @@ class BlobClaims:
         row = self._database.execute(query, (job, index, attempt)).fetchone()
         return None if row is None else OutputsRecord(*row)
 
+    def outputs_of_job(self, job: str, first: int, limit: int) -> list[OutputsRecord]:
+        """Of all attempts of the tasks `first` … `first + limit - 1`."""
+        query = "SELECT * FROM outputs WHERE job = ? AND task_index >= ? AND task_index < ?"
+        rows = self._database.execute(query, (job, first, first + limit))
+        return [OutputsRecord(*row) for row in rows]
+
     # Forgetting
 
     def forget(

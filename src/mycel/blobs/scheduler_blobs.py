@@ -170,6 +170,13 @@ class SchedulerBlobs(BlobServer):
     async def outputs_of(self, job: str, index: int, attempt: int) -> OutputsRecord | None:
         return await self._noted(lambda book: book.outputs(job, index, attempt))
 
+    async def outputs_of_job(
+        self, job: str, first: int, limit: int
+    ) -> dict[tuple[int, int], OutputsRecord]:
+        """Of the tasks `first` … `first + limit - 1`, by task and attempt."""
+        found = await self._noted(lambda book: book.outputs_of_job(job, first, limit))
+        return {(one.index, one.attempt): one for one in found}
+
     async def bring_home(self, digest: Digest, sees: Sees) -> bool:
         """Fetches a blob that lies with a worker; False if none has it for this user."""
         keepers = await self._noted(lambda book: book.keepers(digest))

@@ -48,15 +48,17 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         ),
     },
     "Work": {
-        "run": Command("run a command on a worker and wait for it", "mycel.cli.commands.run"),
-        "submit": Command("submit a job from a file", "mycel.cli.commands.submit"),
-        "jobs": Command("list jobs", "mycel.cli.commands.lists", "jobs"),
-        "tasks": Command("list tasks", "mycel.cli.commands.lists", "tasks"),
-        "logs": Command("print what a task wrote", "mycel.cli.commands.task", "logs"),
-        "get": Command("bring home the files that a task has left", "mycel.cli.commands.get"),
-        "events": Command("print what happens", "mycel.cli.commands.events"),
-        "explain": Command("say why a task is where it is", "mycel.cli.commands.task", "explain"),
-        "cancel": Command("cancel a task or a job", "mycel.cli.commands.task", "cancel"),
+        "run": Command("run a command on a worker and wait for it", "mycel.cli.commands.work.run"),
+        "submit": Command("submit a job from a file", "mycel.cli.commands.work.submit"),
+        "jobs": Command("list jobs", "mycel.cli.commands.work.lists", "jobs"),
+        "tasks": Command("list tasks", "mycel.cli.commands.work.lists", "tasks"),
+        "logs": Command("print what a task wrote", "mycel.cli.commands.work.task", "logs"),
+        "get": Command("bring home the files that a task has left", "mycel.cli.commands.work.get"),
+        "events": Command("print what happens", "mycel.cli.commands.work.events"),
+        "explain": Command(
+            "say why a task is where it is", "mycel.cli.commands.work.task", "explain"
+        ),
+        "cancel": Command("cancel a task or a job", "mycel.cli.commands.work.task", "cancel"),
     },
     "The swarm": {
         "invite": Command(
@@ -68,8 +70,10 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "user": Command("add, list or disable users", "mycel.cli.commands.token", "user"),
         "drain": Command("let a worker take no new work", "mycel.cli.commands.drain", "drain"),
         "resume": Command("let it take work again", "mycel.cli.commands.drain", "resume"),
-        "workers": Command("list workers", "mycel.cli.commands.lists", "workers"),
-        "models": Command("list the models that are served", "mycel.cli.commands.lists", "models"),
+        "workers": Command("list workers", "mycel.cli.commands.worker_lists", "workers"),
+        "models": Command(
+            "list the models that are served", "mycel.cli.commands.worker_lists", "models"
+        ),
         "model": Command("serve NAME where it fits; list, stop NAME", "mycel.cli.commands.model"),
         "peers": Command(
             "list the peers of the scheduler's node", "mycel.cli.commands.network", "peers"

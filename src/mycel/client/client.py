@@ -130,10 +130,17 @@ class Client:
         return self._session.ask(Task, "GET", f"/api/v1/tasks/{task_id}")
 
     def tasks(
-        self, *, job: str | None = None, state: str | None = None, limit: int | None = None
+        self,
+        *,
+        job: str | None = None,
+        state: str | None = None,
+        limit: int | None = None,
+        **filters: str | None,
     ) -> Iterator[Task]:
-        """The newest job's first."""
-        return self._session.pages(TaskPage, "/api/v1/tasks", {"job": job, "state": state}, limit)
+        """The newest job's first. `filters` are `stage`, and of their jobs `name`, in which `*`
+        and `?` stand for others, `user`, `since` and `until`, such as "2030-01-31T12:00:00Z"."""
+        query = {"job": job, "state": state, **filters}
+        return self._session.pages(TaskPage, "/api/v1/tasks", query, limit)
 
     def wait(self, task_id: str, timeout: float | None = None) -> Task:
         """Until the task has ended."""
@@ -295,9 +302,9 @@ class Client:
     def job(self, job_id: str) -> Job:
         return self._session.ask(Job, "GET", f"/api/v1/jobs/{job_id}")
 
-    def jobs(self, *, limit: int | None = None) -> Iterator[Job]:
-        """Newest first."""
-        return self._session.pages(JobPage, "/api/v1/jobs", {}, limit)
+    def jobs(self, *, limit: int | None = None, **filters: str | None) -> Iterator[Job]:
+        """Newest first; `filters` are `state`, and those of `tasks`."""
+        return self._session.pages(JobPage, "/api/v1/jobs", filters, limit)
 
     def wait_job(self, job_id: str, timeout: float | None = None) -> Job:
         return self._session.wait(Job, f"/api/v1/jobs/{job_id}", f"job {job_id}", timeout)
@@ -402,8 +409,9 @@ class Client:
         """Likewise, with a body."""
         return self._session.ask(Any, "POST", path, encode(body))
 
-    def find_jobs(self, prefix: str, limit: int = 2) -> list[Job]:
-        query = urlencode({"prefix": prefix, "limit": limit})
+    def find_jobs(self, prefix: str, limit: int = 2, ending: str = "") -> list[Job]:
+        """Those whose ids begin and end with these."""
+        query = urlencode({"prefix": prefix, "ending": ending, "limit": limit})
         return self._session.ask(JobPage, "GET", f"/api/v1/jobs?{query}").items
 
     # Below

@@ -61,6 +61,8 @@ class Task(msgspec.Struct):
     environment: str | None = None
     """The digest of its text."""
     arguments: Any = None
+    input: Any = None
+    """Of a model."""
     requirements: dict[str, Any] = {}
     network: bool = False
     sandbox: str | None = None

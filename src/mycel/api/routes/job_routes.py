@@ -36,13 +36,16 @@ from mycel.core.model.work import shape_of
 from mycel.core.views import BatchView, JobView, PreviewView, SubmittedView
 from mycel.store.interface import JobRow
 
-from .task_routes import PAGE_DEFAULT, PAGE_MAX, job_view
+from .list_filters import JobFilter, one_state
+from .task_lists import PAGE_DEFAULT, PAGE_MAX
+from .task_routes import job_view
 
 JOBS_PATH: Final = "/api/v1/jobs"
 KEY_LENGTH_MAX: Final = 255
 SCAN_MAX: Final = 20_000
 """So many jobs are looked at for one page of those that a user may see."""
 TERMINAL: Final = frozenset({"succeeded", "failed", "cancelled"})
+STATES: Final = ("queued", "running", *sorted(TERMINAL))
 
 
 _randomness: Final = random.Random(os.urandom(32)).randbytes
@@ -189,46 +192,53 @@ async def read_job(request: Request) -> None:
 
 async def list_jobs(request: Request) -> None:
     query = request.query()
-    page = await _page(
-        request.backend,
-        request.caller,
-        query.text("prefix"),
-        query.text("cursor"),
-        query.integer("limit", PAGE_DEFAULT, 1, PAGE_MAX),
-    )
+    limit = query.integer("limit", PAGE_DEFAULT, 1, PAGE_MAX)
+    prefix, ending = query.text("prefix"), query.text("ending")
+    if prefix is not None or ending is not None:
+        page = await _found(request.backend, request.caller, prefix or "", ending or "", limit)
+    else:
+        wanted = JobFilter.of(query, request.caller.sees)
+        state = one_state(query, STATES)
+        page = await _page(request.backend, wanted, state, query.text("cursor"), limit)
     await request.answer(page)
 
 
+async def _found(backend: Backend, caller: Caller, prefix: str, ending: str, limit: int) -> JobList:
+    """Those that the caller may see, whose ids begin and end with these."""
+    ids = await backend.read(lambda reader: reader.find_jobs(prefix, PAGE_MAX, ending))
+    own = [job for job in ids if caller.sees(backend.user_of(job) or "")][:limit]
+    return JobList([answers.job(await job_view(backend, job)) for job in own], None)
+
+
 async def _page(
-    backend: Backend, caller: Caller, prefix: str | None, cursor: str | None, limit: int
+    backend: Backend, wanted: JobFilter, state: str | None, cursor: str | None, limit: int
 ) -> JobList:
-    """Those that the caller may see, newest first; with a prefix, those whose ids begin with
-    it."""
-    if prefix is not None:
-        ids = await backend.read(lambda reader: reader.find_jobs(prefix, limit))
-        found = [answers.job(await job_view(backend, job)) for job in ids]
-        return JobList([job for job in found if caller.sees(job.user)], None)
+    """Newest first."""
     before = None if cursor is None else conversion.job_id(cursor, "")
+    size = limit if wanted.is_open and state is None else PAGE_MAX
     items: list[JobAnswer] = []
     scanned = 0
     while len(items) < limit and scanned < SCAN_MAX:
-        rows = await backend.read(lambda reader: reader.jobs(before=before, limit=limit))  # noqa: B023
-        scanned += limit
+        rows = await backend.read(lambda reader: reader.jobs(before=before, limit=size))  # noqa: B023
+        scanned += size
         for row in rows:
             if len(items) == limit:
                 break
             before = row.opened.id
-            if caller.sees(row.opened.user):
-                items.append(await _of_row(backend, row))
+            if not wanted.takes(row.opened) or (state and row.state not in ("", state)):
+                continue
+            job = await _of_row(backend, row)
+            if state in (None, job.state):
+                items.append(job)
         else:
-            if len(rows) < limit:
+            if len(rows) < size:
                 return JobList(items, None)
     return JobList(items, before)
 
 
 async def _of_row(backend: Backend, row: JobRow) -> JobAnswer:
-    """An unfinished job's row does not say how many of its tasks run: the machine does."""
-    if not row.state:
+    """A row does not say how many tasks run, nor how stages fare: the machine does."""
+    if not row.state or row.opened.stages:
         try:
             return answers.job(await job_view(backend, row.opened.id))
         except NotFound:

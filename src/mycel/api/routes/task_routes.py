@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -11,33 +10,26 @@ import msgspec
 from msgspec import UnsetType
 
 from mycel.api.answers import answers
-from mycel.api.answers.answers import Finished, ResultAnswer, TaskAnswer, TaskList
+from mycel.api.answers.answers import Finished, ResultAnswer, TaskAnswer
 from mycel.api.answers.file_answers import with_files
 from mycel.api.backend import Backend, ask_for
 from mycel.api.http.exchange import JSON, Connected, Request
-from mycel.api.http.problems import Problem, not_found, unprocessable
-from mycel.core.errors import NotFound
+from mycel.api.http.problems import Problem, not_found
 from mycel.core.events import (
     CancelTask,
     Event,
     ExplainTask,
     ReadJob,
-    ReadLiveTasks,
     ReadTask,
     WaitTask,
 )
-from mycel.core.identifiers import JobId, is_job_id, parse_task_id, task_id
+from mycel.core.identifiers import JobId, parse_task_id, task_id
 from mycel.core.journal import TaskEnded
 from mycel.core.states import TaskState
-from mycel.core.views import ENDED, Explanation, JobView, LiveTasks, Span, TaskIsOver, TaskView
+from mycel.core.views import ENDED, Explanation, JobView, TaskIsOver, TaskView
 from mycel.store.interface import Reader
 
 PIECE_BYTES: Final = 1 << 20
-PAGE_DEFAULT: Final = 100
-PAGE_MAX: Final = 1000
-SCAN_MAX: Final = 20_000
-"""So many tasks are looked at for one page; a filter that finds little ends it early."""
-STATES: Final = tuple(TaskState)
 
 
 def parse(text: str) -> tuple[JobId, int]:
@@ -201,117 +193,3 @@ def _pruned(job: JobId, index: int) -> Problem:
 def _how_it_ended(ended: TaskEnded) -> str:
     tried = f"attempt {ended.number}" if ended.number else "no attempt was made"
     return f"{tried}: {ended.error}" if ended.error else tried
-
-
-# Lists go through the jobs, newest first, and through each job's tasks by index. A cursor is
-# the id of the first task that was not looked at.
-
-
-async def list_tasks(request: Request) -> None:
-    query = request.query()
-    job = query.text("job")
-    if job is not None and not is_job_id(job):
-        raise not_found(f"job {job!r}")
-    state = query.text("state")
-    cursor = query.text("cursor")
-    limit = query.integer("limit", PAGE_DEFAULT, 1, PAGE_MAX)
-    page = await _page(request.backend, request.caller.sees, job, state, cursor, limit)
-    await request.answer(page)
-
-
-async def _page(
-    backend: Backend,
-    sees: Callable[[str], bool],
-    job: str | None,
-    state: str | None,
-    cursor: str | None,
-    limit: int,
-) -> TaskList:
-    """`sees` says of a user whether the caller may see what is theirs."""
-    if state is not None and state not in STATES:
-        raise unprocessable(f"state is one of {', '.join(STATES)}, not {state!r}")
-    at: JobId | None
-    at, index = _parse_cursor(cursor) if cursor is not None else (None, 0)
-    if at is None:
-        at = await _older(backend, sees, None) if job is None else JobId(job)
-    if at is not None and not sees(backend.user_of(at) or ""):
-        raise not_found(f"job {at!r}")
-    items: list[TaskAnswer] = []
-    scanned = 0
-    while at is not None:
-        size = min(PAGE_MAX, limit if state is None else PAGE_MAX)
-        found, total = await _window(backend, at, index, size)
-        scanned += size
-        for task in found:
-            if state is None or task.state == state:
-                if len(items) == limit:
-                    return TaskList(items, task.id)
-                items.append(task)
-        index += size
-        if index >= total:
-            at, index = None if job is not None else await _older(backend, sees, at), 0
-        if at is not None and (scanned >= SCAN_MAX or len(items) == limit):
-            return TaskList(items, f"{at}.{index}")
-    return TaskList(items, None)
-
-
-def _parse_cursor(cursor: str) -> tuple[JobId, int]:
-    parsed = parse_task_id(cursor)
-    if parsed is None:
-        raise unprocessable("the cursor is the `next` of the page before")
-    return parsed
-
-
-async def _older(backend: Backend, sees: Callable[[str], bool], job: JobId | None) -> JobId | None:
-    """The next older job that the caller may see; the newest of all behind none."""
-    size = 1
-    while True:
-        rows = await backend.read(lambda reader: reader.jobs(before=job, limit=size))  # noqa: B023
-        for row in rows:
-            if sees(row.opened.user):
-                return row.opened.id
-        if len(rows) < size:
-            return None
-        job, size = rows[-1].opened.id, PAGE_MAX
-
-
-async def _window(
-    backend: Backend, job: JobId, first: int, size: int
-) -> tuple[list[TaskAnswer], int]:
-    """The tasks `first` … `first + size - 1` of a job, and how many the job has.
-
-    Live ones are read first: one that ends in between is then seen twice, not missed.
-    """
-    view = await job_view(backend, job)
-    if first >= view.tasks:
-        return [], view.tasks
-    try:
-        live = await ask_for(
-            backend, LiveTasks, lambda request: ReadLiveTasks(request, job, first, size)
-        )
-    except NotFound:  # pruned since
-        return [], 0
-    tasks = {task.index: answers.running_task(task, b"") for task in live.tasks}
-    for span in live.spans:
-        ended = await backend.read(partial(_results, job=job, span=span))
-        for finished in ended:
-            tasks[finished.ended.index] = answers.finished_task(
-                job, view.name, span.specification, view.created_at, finished, span.stage
-            )
-    return [tasks[index] for index in sorted(tasks)], view.tasks
-
-
-def _results(reader: Reader, job: JobId, span: Span) -> list[Finished]:
-    """All of them, although one read stops after a few megabytes of values."""
-    found: list[Finished] = []
-    first, end = span.first, span.first + span.count
-    while first < end:
-        results = reader.results_by_index(job, first=first, limit=end - first)
-        if not results:
-            break
-        for result in results:
-            again = result.ended.number > 1
-            attempts = reader.ended_attempts(job, result.ended.index) if again else []
-            found.append(Finished(result.ended, attempts))
-        first = results[-1].ended.index + 1
-    return found

@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from mycel.cli.arguments import connect, parser
+from mycel.cli.worker_names import worker_id
 from mycel.client import Client, Worker
 from mycel.console.tables import print_json
 
@@ -24,7 +25,7 @@ def drain(given: list[str]) -> int:
     options.add_argument("--wait", action="store_true", help="until nothing runs there any more")
     chosen = options.parse_args(given)
     with connect(chosen) as client:
-        worker = client.drain(chosen.worker, chosen.grace)
+        worker = client.drain(worker_id(client, chosen.worker), chosen.grace)
         while chosen.wait and worker.load.running:
             time.sleep(LOOK_SECONDS)
             worker = _again(client, worker)
@@ -37,7 +38,7 @@ def resume(given: list[str]) -> int:
     options.add_argument("worker", metavar="WORKER", help="its name or peer id")
     chosen = options.parse_args(given)
     with connect(chosen) as client:
-        worker = client.resume(chosen.worker)
+        worker = client.resume(worker_id(client, chosen.worker))
     _say(worker, chosen.json)
     return 0
 

@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 from mycel.cli.arguments import connect, parser
 from mycel.client import Client, Task
 from mycel.console.errors import CommandError, UsageError
-from mycel.console.tables import print_json, print_table, shorten
+from mycel.console.tables import Column, print_json, print_table, shorten
 from mycel.core.model.model_program import Kind
 from mycel.drivers.model.gguf import NotGguf, read_gguf
 
@@ -186,7 +186,15 @@ def show(given: list[str]) -> int:
         print_json({"items": found})
         return 0
     print_table(
-        ("MODEL", "KIND", "REPLICAS", "WORKERS", "JOB", "WHAT", "TROUBLE"),
+        (
+            Column("MODEL", least=16),
+            Column("KIND", leaves=2),
+            "REPLICAS",
+            Column("WORKERS", least=10),
+            "JOB",
+            Column("WHAT", least=12, leaves=1),
+            Column("TROUBLE", wraps=True),
+        ),
         [
             (
                 one["model"],

@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 from mycel.cli.arguments import connect, parser
-from mycel.console.tables import duration, print_json, print_table
+from mycel.console.tables import Column, duration, print_json, print_table
 
 PINGS_DEFAULT = 4
 PINGS_MAX = 100
@@ -26,7 +26,16 @@ def peers(given: list[str]) -> int:
 
 def _print_peers(items: list[dict[str, Any]]) -> None:
     print_table(
-        ("PEER", "NAME", "ROLE", "PATH", "RTT", "SEEN", "CONNECTED", "VERSION"),
+        (
+            Column("PEER", least=10, keeps_end=True),
+            Column("NAME", least=8),
+            "ROLE",
+            "PATH",
+            Column("RTT", leaves=1),
+            Column("SEEN", leaves=3),
+            Column("CONNECTED", leaves=2),
+            Column("VERSION", least=8, leaves=4),
+        ),
         [
             (
                 one["peer_id"],

@@ -24,7 +24,7 @@ from mycel.cli import arguments, grant_options
 from mycel.cli.revocation import revoke
 from mycel.cli.secret_arguments import read_secret
 from mycel.console.errors import CommandError, UsageError
-from mycel.console.tables import print_json, print_table
+from mycel.console.tables import Column, print_json, print_table
 from mycel.core.rights import CANCEL, READ, SUBMIT, Rights
 from mycel.membership.revocations import read_records
 from mycel.swarm.errors import InvalidToken
@@ -188,7 +188,7 @@ def _inspect(given: list[str]) -> int:
     if rights is not None:
         facts["expires_at"] = _when(rights.expires_at)
     rows = [(name, _plain(value)) for name, value in facts.items()]
-    print_table(("FACT", "VALUE"), rows)
+    print_table(("FACT", Column("VALUE", wraps=True)), rows)
     return 0
 
 

@@ -122,13 +122,20 @@ def _machine(program: Program, capabilities: Capabilities) -> WorkerMachine:
     return WorkerMachine(
         WorkerSettings(lease_seconds=configuration.scheduler.lease_seconds),
         capabilities,
-        name=worker.name or program.options.name or platform.node(),
+        name=worker.name or _called(program.options.name),
         digest=lambda value: blake3(value).digest(),
         software_version=__version__,
         inspect=remembering(program.owner_public, configuration.swarm.name),
         rules=AcceptRules(**rules),
         tariff=tariff_of(worker),
     )
+
+
+def _called(folder: str) -> str:
+    """After its host, as people know it; where several workers of a host have folders of their own,
+    after those."""
+    host = platform.node().partition(".")[0]
+    return host if host and folder in ("", "worker") else folder
 
 
 def _node(

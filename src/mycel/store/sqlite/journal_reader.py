@@ -85,6 +85,10 @@ _BLOCK: Final = f"""
 SELECT first, count, arguments FROM blocks
 WHERE job = {_NUMBER} AND first <= ?2 ORDER BY first DESC LIMIT 1
 """  # noqa: S608
+_BLOCKS: Final = f"""
+SELECT first, count, arguments FROM blocks
+WHERE job = {_NUMBER} AND first < ?2 + ?3 AND first + count > ?2 ORDER BY first
+"""  # noqa: S608
 _RAW_ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 Row = tuple[Any, ...]
@@ -122,11 +126,14 @@ class SqliteReader:
         with self._connection() as connection:
             return [_job_row(row) for row in connection.execute(query, (before, limit))]
 
-    def find_jobs(self, prefix: str, limit: int) -> list[JobId]:
+    def find_jobs(self, prefix: str, limit: int, ending: str = "") -> list[JobId]:
         # Every character of an id is below the last one of ASCII.
-        query = "SELECT id FROM jobs WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+        query = """
+            SELECT id FROM jobs WHERE id >= ?1 AND id < ?2
+            AND (?3 = '' OR substr(id, -length(?3)) = ?3) ORDER BY id LIMIT ?4"""
+        parameters = (prefix, prefix + "\x7f", ending, limit)
         with self._connection() as connection:
-            found = connection.execute(query, (prefix, prefix + "\x7f", limit)).fetchall()
+            found = connection.execute(query, parameters).fetchall()
         return [JobId(job) for (job,) in found]
 
     def result(self, job: JobId, index: int) -> Result | None:
@@ -179,6 +186,21 @@ class SqliteReader:
         with self._connection() as connection:
             row = connection.execute(_BLOCK, (job, index)).fetchone()
         return b"" if row is None else arguments_of(row[2], index - row[0])
+
+    def arguments_by_index(self, job: JobId, *, first: int, limit: int) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        size = 0
+        with self._connection() as connection:
+            for start, count, array in connection.execute(_BLOCKS, (job, first, limit)):
+                elements = _RAW_ARRAY.decode(array) if array else []
+                for index in range(max(start, first), min(start + count, first + limit)):
+                    if index - start >= len(elements):
+                        break
+                    found[index] = bytes(elements[index - start])
+                    size += len(found[index])
+                    if size > RESULT_BYTES_MAX:
+                        return found
+        return found
 
     def _results(self, query: str, parameters: Row) -> list[Result]:
         found: list[Result] = []

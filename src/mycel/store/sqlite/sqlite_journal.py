@@ -168,8 +168,8 @@ class SqliteStore:
     def jobs(self, *, before: JobId | None, limit: int) -> list[JobRow]:
         return self._reader.jobs(before=before, limit=limit)
 
-    def find_jobs(self, prefix: str, limit: int) -> list[JobId]:
-        return self._reader.find_jobs(prefix, limit)
+    def find_jobs(self, prefix: str, limit: int, ending: str = "") -> list[JobId]:
+        return self._reader.find_jobs(prefix, limit, ending)
 
     def result(self, job: JobId, index: int) -> Result | None:
         return self._reader.result(job, index)
@@ -197,6 +197,9 @@ class SqliteStore:
 
     def arguments(self, job: JobId, index: int) -> bytes:
         return self._reader.arguments(job, index)
+
+    def arguments_by_index(self, job: JobId, *, first: int, limit: int) -> dict[int, bytes]:
+        return self._reader.arguments_by_index(job, first=first, limit=limit)
 
     def _claim_for(self, swarm: str) -> None:
         (stored,) = self._connection.execute("SELECT swarm FROM meta").fetchone()

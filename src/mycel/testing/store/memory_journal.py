@@ -284,9 +284,11 @@ class MemoryStore:
             newest_first = [n for n in newest_first if number is not None and n < number]
         return [_row(book.jobs[number]) for number in newest_first[:limit]]
 
-    def find_jobs(self, prefix: str, limit: int) -> list[JobId]:
-        found = (job for job in self._durable.book.numbers if job.startswith(prefix))
-        return sorted(found)[:limit]
+    def find_jobs(self, prefix: str, limit: int, ending: str = "") -> list[JobId]:
+        known = self._durable.book.numbers
+        return sorted(job for job in known if job.startswith(prefix) and job.endswith(ending))[
+            :limit
+        ]
 
     def result(self, job: JobId, index: int) -> Result | None:
         found = self._durable.book.find(job)
@@ -343,6 +345,15 @@ class MemoryStore:
         if block is None:
             return b""
         return arguments_of(block.appended.arguments, index - block.appended.first)
+
+    def arguments_by_index(self, job: JobId, *, first: int, limit: int) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        for index in range(first, first + limit):
+            if one := self.arguments(job, index):
+                found[index] = one
+                if sum(map(len, found.values())) > RESULT_BYTES_MAX:
+                    break
+        return found
 
 
 def _bounded(results: list[Result]) -> list[Result]:
