@@ -65,7 +65,7 @@ def test_a_task_that_kills_its_interpreters_is_stopped(make_swarm: SwarmMaker) -
             python=f"{WORKLOAD}:kill_myself", retry={"on_error": True}, wait=60
         )
         assert (task.state, task.reason) == ("failed", "poison")
-        assert [one.state for one in task.attempts] == ["failed"] * 3
+        assert [one.state for one in task.attempts] == ["failed"] * 3, task.attempts
         told = list(itertools.takewhile(lambda event: event.kind != "job.failed", events))
     delays = [one for one in told if one.kind == "task.delayed"]
     assert [one.data["attempt"] for one in delays] == [1, 2]

@@ -68,6 +68,16 @@ def forge(result):
     return 1
 def big(size): return "x" * size
 def where(): return [os.getcwd(), os.environ["MYCEL_WORKDIR"], sorted(os.listdir())]
+def fill(size):
+    pathlib.Path("file").write_bytes(bytes(size))
+    time.sleep(1000)
+def babble():
+    # has the interpreter forget what runs, and send what no interpreter sends
+    import gc
+    [one] = [one for one in gc.get_objects() if type(one).__name__ == "Interpreter"]
+    one._memory[8:24] = bytes(16)
+    one._results.send(255, b"")
+    time.sleep(1000)
 def litter():
     open("file", "w").close(); os.mkdir("folder"); open("folder/file", "w").close()
 def wander(): os.chdir("/")

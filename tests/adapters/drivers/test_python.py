@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,16 @@ def test_the_end_of_an_interpreter_costs_the_task_that_ended_it(play: Play) -> N
         assert (end.state, end.exit_code, end.driver_fault) == ("failed", 7, False)
         assert "exit code 7" in end.error
         assert behind.attempt in harness.recorder.given_back
+
+    play("python", scenario)
+
+
+def test_a_call_that_breaks_its_interpreters_protocol_is_to_blame(play: Play) -> None:
+    async def scenario(harness: Harness) -> None:
+        async with asyncio.timeout(60):  # given back, it would never end
+            end = await harness.result_of(deed(harness, "babble"))
+        assert (end.state, end.crashed) == ("failed", True)
+        assert (await harness.result_of(deed(harness, "value", 1))).state == "succeeded"
 
     play("python", scenario)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mycel.core.model.failures import LIMIT
 from mycel.core.model.resources import Gpu
 from mycel.core.model.work import Bounds, Run
 from mycel.drivers.sandbox.run_confinement import Limits
@@ -63,7 +64,9 @@ def test_a_function_dies_of_the_memory_that_it_named(way: str, play: Play) -> No
     async def scenario(harness: Harness) -> None:
         named = Bounds(memory_max=100 << 20)
         end = await harness.result_of(deed(harness, "big", 200 << 20, bounds=named))
-        assert (end.state, end.driver_fault, end.crashed) == ("failed", False, False)
+        assert (end.state, end.driver_fault) == ("failed", False)
+        # Control groups end the interpreter; without them the function gets a MemoryError.
+        assert end.crashed == _has_groups(harness)
         if _has_groups(harness):
             assert end.error.startswith("MemoryLimitExceeded: used more than 105 MB"), end.error
         assert (
@@ -97,6 +100,21 @@ def test_a_full_folder_ends_the_task(way: str, play: Play) -> None:
         assert not end.driver_fault
 
     play(f"{way} process", scenario)
+
+
+@held
+def test_a_function_that_fills_its_folder_takes_its_interpreter_along(way: str, play: Play) -> None:
+    async def scenario(harness: Harness) -> None:
+        run = with_booking(deed(harness, "fill", 9_000_000), disk=5_000_000)
+        end = await harness.result_of(run)
+        assert (end.state, end.code, end.driver_fault, end.crashed) == (
+            "failed",
+            LIMIT,
+            False,
+            True,
+        )
+
+    play(f"{way} python", scenario)
 
 
 @held

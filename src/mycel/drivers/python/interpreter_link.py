@@ -118,6 +118,8 @@ class InterpreterLink:
         self.idle_since = 0.0
         self.usable = True
         """False once we have it killed: it gets no more work."""
+        self.is_broken = False
+        """It sent what no interpreter sends, and is killed for that."""
         self._on_events = on_events
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
@@ -300,6 +302,7 @@ class InterpreterLink:
             events = self._news()
         except BrokenInterpreter:
             self._loop.remove_reader(self._socket)
+            self.is_broken = True
             self._on_broken(self)
             return
         if any(events):

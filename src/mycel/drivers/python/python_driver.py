@@ -345,9 +345,10 @@ class PythonDriver:
         # Who was to be killed with it is not saved by what it says.
         stopped = [one for one in link.stopped_as if one in link.outstanding and not link.usable]
         head = link.outstanding.pop(stopped[0] if stopped else memory.running, None)
-        # A task may have made it forget what ran: without anybody to blame, it would be
-        # returned and sent again for ever. So the first one is, as the likeliest.
-        if head is None and (not memory.ready or (link.usable and not self._closing)):
+        # A task may have made it forget what ran. With nobody to blame, that task would be
+        # returned and sent again for ever: the first one is blamed, as the likeliest.
+        ended_by_itself = link.usable or link.is_broken
+        if head is None and (not memory.ready or (ended_by_itself and not self._closing)):
             head = next(iter(link.outstanding.values()), None)
             link.outstanding.pop(head.attempt if head else 0, None)
         if head is not None:
@@ -378,7 +379,7 @@ class PythonDriver:
             timeout = self._policy.timeout(run.work.timeout_seconds) or 0.0
             error = f"timed out after {timeout:g} s" if state == "timed_out" else "cancelled"
         elif ended.broken_limit:
-            error, code = ended.broken_limit, LIMIT
+            error, code, crashed = ended.broken_limit, LIMIT, True
         elif self._closing:
             state, error = "cancelled", "cancelled: the worker stops"
         elif self._helper.lost:
