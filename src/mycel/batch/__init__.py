@@ -1,0 +1,1 @@
+"""Batch systems behind one interface, for the agent of a cluster and for pilot workers."""

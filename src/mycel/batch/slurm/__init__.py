@@ -1,0 +1,1 @@
+"""Slurm, by its commands. `slurm_system` is the way in."""
