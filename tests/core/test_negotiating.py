@@ -40,6 +40,7 @@ from mycel.core.messages import (
     Wanted,
 )
 from mycel.core.model.jobs import Specification
+from mycel.core.model.prices import Tariff
 from mycel.core.model.resources import Capabilities, Free, Requirements
 from mycel.core.model.task_files import Input
 from mycel.core.model.work import Work
@@ -315,7 +316,7 @@ class TestOffers:
 
     def test_a_worker_that_asks_too_much_is_not_asked(self) -> None:
         story = Story()
-        story.come("a", msgspec.structs.replace(SMALL, price=2.0))
+        story.come("a", msgspec.structs.replace(SMALL, price=Tariff(2.0)))
         assert not asked(story.submit(1, max_cost=1.0))
         assert story.reason() == "no_match"
         [row] = story.explain().obstacles
@@ -485,7 +486,7 @@ class TestManyShapesAndAFullWorker:
 
 def test_a_retry_that_could_cost_too_much_in_all_is_not_made() -> None:
     story = Story()
-    story.come("a", msgspec.structs.replace(SMALL, price=0.4))
+    story.come("a", msgspec.structs.replace(SMALL, price=Tariff(0.4)))
     effects = story.grant("a", asked(story.submit(max_cost=0.7))["a"], cost=0.4)
     outcome = Outcome(
         AttemptId(sent(effects)[0]), JobNumber(1), 0, "failed", error="disk", driver_fault=True

@@ -7,6 +7,7 @@ from mycel.core.events import Event, LinkUp, Received, SpoolLoaded, Tick
 from mycel.core.identifiers import PeerId, RequestId
 from mycel.core.machine_settings import WorkerSettings
 from mycel.core.messages import Offer, Request, Wanted
+from mycel.core.model.prices import Tariff
 from mycel.core.model.resources import Capabilities, Requirements
 from mycel.core.model.work import Shape, model_slot
 from mycel.core.worker import WorkerMachine
@@ -20,7 +21,7 @@ class Story:
         has = Capabilities(
             cpu_cores=4.0,
             drivers=("process", "model"),
-            price=0.25,
+            price=Tariff(0.25),
             models=("llama",),
             custom=((model_slot("llama"), 8.0),),
         )

@@ -8,6 +8,7 @@ import pytest
 
 from mycel.core.matching import ALGORITHMS, Member, Pool, SelectionSettings, View
 from mycel.core.matching.worker_pool import FILES_KEPT_MAX
+from mycel.core.model.prices import Tariff
 from mycel.core.model.resources import Capabilities, Free, Gpu, GpuRequirement, Requirements, Usage
 from mycel.core.model.work import Shape
 
@@ -86,7 +87,7 @@ class TestFilter:
 
     def test_an_offer_above_max_cost_is_not_asked_for(self) -> None:
         pool = pool_of("a")
-        dear = Capabilities(cpu_cores=4.0, memory=8 * GB, drivers=("process",), price=2.0)
+        dear = Capabilities(cpu_cores=4.0, memory=8 * GB, drivers=("process",), price=Tariff(2.0))
         pool.put("b", dear, linked=True)
         assert order(pool, Shape("process", TASK.requirements, max_cost=1.0)) == "a"
         assert set(order(pool, Shape("process", TASK.requirements, max_cost=2.0))) == {"a", "b"}
@@ -192,7 +193,9 @@ class TestOrder:
             pool.set_rtt(member(pool, "a"), 0.08)
             pool.set_rtt(member(pool, "b"), 0.001)
         elif worse == "price":
-            dear = Capabilities(cpu_cores=4.0, memory=8 * GB, drivers=("process",), price=0.5)
+            dear = Capabilities(
+                cpu_cores=4.0, memory=8 * GB, drivers=("process",), price=Tariff(0.5)
+            )
             pool.put("a", dear, linked=True)
         elif worse == "memory":
             large = Capabilities(cpu_cores=4.0, memory=64 * GB, drivers=("process",))

@@ -14,6 +14,7 @@ from mycel.api.submission.conversion import specification
 from mycel.config.reload import FIXED, leaves
 from mycel.config.settings import Scheduler
 from mycel.core.matching import ALGORITHMS, Pool, SelectionSettings
+from mycel.core.model.prices import Tariff
 from mycel.core.model.resources import Capabilities, Requirements
 from mycel.core.model.work import Shape
 
@@ -58,6 +59,6 @@ def test_the_algorithm_works() -> None:
     settings = SelectionSettings(algorithm="cheapest")
     pool = Pool(settings, {**ALGORITHMS, "cheapest": names["cheapest"]})  # type: ignore[dict-item]
     for name, price in (("a", 3.0), ("b", 1.0), ("c", 2.0)):
-        pool.put(name, Capabilities(price=price, drivers=("process",)), linked=True)
+        pool.put(name, Capabilities(price=Tariff(price), drivers=("process",)), linked=True)
     ranked = pool.ranked(Shape("process", Requirements()), lambda: 0.0)
     assert [one.key for one, _ in ranked] == ["b", "c", "a"]

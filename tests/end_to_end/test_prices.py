@@ -23,6 +23,8 @@ cpu_core_hour = 36000.0
 def test_tasks_say_what_they_have_cost(make_swarm: SwarmMaker) -> None:
     swarm = make_swarm(PRICES)
     swarm.up(workers=1)
+    announced = swarm.worker("worker-1").capabilities["price"]
+    assert (announced["floor"], announced["cpu_core_hour"]) == (0.5, 36000.0)
     quick = swarm.client.submit(wait=30, command=["true"])
     slow = swarm.client.submit(wait=30, command=["sleep", "0.5"])
     costs = [swarm.client.get(f"/api/v1/tasks/{one.id}")["cost"] for one in (quick, slow)]

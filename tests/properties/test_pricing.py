@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.core.model.prices import Tariff, cost, hourly_rate, share_taken
+from mycel.core.model.prices import (
+    Tariff,
+    affordable_seconds,
+    cost,
+    hourly_rate,
+    price_of,
+    share_taken,
+)
 from mycel.core.model.resources import Capabilities, Free, Gpu, GpuRequirement, Ledger, Requirements
 
 prices = st.floats(0.0, 1e6)
@@ -61,6 +68,20 @@ def test_a_bigger_task_is_never_cheaper(
         gpus=GpuRequirement(count) if count else None,
     )
     assert hourly_rate(tariff, one, 0.5) <= hourly_rate(tariff, both, 0.5)
+
+
+@given(tariffs, asked, shares, prices)
+def test_what_ends_in_time_stays_within_its_budget(
+    tariff: Tariff, need: Requirements, taken: float, budget: float
+) -> None:
+    affordable = affordable_seconds(hourly_rate(tariff, need, taken), budget)
+    if affordable is None:
+        assert price_of(tariff, need, taken, 1e7) == tariff.floor
+        return
+    within = price_of(tariff, need, taken, affordable)
+    assert within <= max(tariff.floor, budget * (1.0 + 1e-9))
+    beyond = price_of(tariff, need, taken, 2.0 * affordable + 3600.0)
+    assert beyond >= within
 
 
 def gpus(need: Requirements) -> float:

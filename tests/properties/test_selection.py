@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mycel.bench.matching.brute_force import Record, Rules, choices, has_room, is_able, taken_by
 from mycel.bench.matching.matching_bench import Bench
 from mycel.core.matching import Pool, SelectionSettings, total_of
+from mycel.core.model.prices import Tariff
 from mycel.core.model.resources import Capabilities, Free, Gpu, GpuRequirement, Requirements
 from mycel.core.model.work import Shape
 
@@ -39,7 +40,7 @@ capabilities = st.builds(
     ),
     sandbox=st.sampled_from(["", "bubblewrap"]),
     network=st.booleans(),
-    price=st.sampled_from([0.0, 0.0, 0.005, 0.5, 2.0]),
+    price=st.sampled_from([0.0, 0.0, 0.005, 0.5, 2.0]).map(Tariff),
 )
 requirements = st.builds(
     Requirements,

@@ -14,6 +14,7 @@ from mycel.core.events import CloseWorker, ReadFigures, ReadWorkers
 from mycel.core.identifiers import RequestId
 from mycel.core.model.gpu_names import family_keys, vendor_of
 from mycel.core.model.model_names import shown
+from mycel.core.model.prices import Tariff
 from mycel.core.model.resources import USAGE_STEPS, Gpu, Usage
 from mycel.core.views import Figures, WorkerView
 
@@ -25,6 +26,18 @@ class GpuAnswer(msgspec.Struct, frozen=True):
     vendor: str
     family: str
     """What tasks may call it; empty if its name does not say."""
+
+
+class PriceAnswer(msgspec.Struct, frozen=True):
+    """In whatever unit the swarm has agreed on."""
+
+    floor: float
+    """Each attempt costs at least this."""
+    cpu_core_hour: float
+    memory_gb_hour: float
+    gpu_hour: float
+    surge: float
+    """How much dearer a full worker is: 0.5 is half as much again."""
 
 
 class CapabilitiesAnswer(msgspec.Struct, frozen=True):
@@ -49,6 +62,8 @@ class CapabilitiesAnswer(msgspec.Struct, frozen=True):
     """Whether tasks that ask for the network get it."""
     limits: tuple[str, ...] = ()
     """Which it can enforce."""
+    price: PriceAnswer | None = None
+    """What it asks; None if it asks nothing."""
 
 
 class LoadAnswer(msgspec.Struct, frozen=True):
@@ -134,6 +149,11 @@ def _gpu(gpu: Gpu) -> GpuAnswer:
     return GpuAnswer(gpu.model, gpu.memory, vendor, " or ".join(families))
 
 
+def _price(tariff: Tariff) -> PriceAnswer | None:
+    free = tariff == Tariff(surge=tariff.surge)
+    return None if free else PriceAnswer(**msgspec.structs.asdict(tariff))
+
+
 def worker(view: WorkerView) -> WorkerAnswer:
     has, free = view.capabilities, view.free
     return WorkerAnswer(
@@ -158,6 +178,7 @@ def worker(view: WorkerView) -> WorkerAnswer:
             advice=has.advice,
             network=has.network,
             limits=has.limits,
+            price=_price(has.price),
         ),
         load=LoadAnswer(
             running=view.running,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
+from mycel.core.model.prices import Tariff
 from mycel.core.model.resources import Capabilities, Free, Gpu, GpuRequirement, Requirements
 from mycel.core.model.work import Shape, model_slot
 
@@ -53,7 +54,7 @@ def capabilities(random: Random, number: int) -> Capabilities:
             *((("licence", float(random.randrange(1, 5))),) if random.random() < 0.1 else ()),
             *((model_slot(model), float(random.randrange(1, 9))) for model in models),
         ),
-        price=random.choice((0.0, 0.0, 0.02, 0.5)),
+        price=Tariff(random.choice((0.0, 0.0, 0.02, 0.5))),
     )
 
 

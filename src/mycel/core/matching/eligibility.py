@@ -74,7 +74,7 @@ class Eligibility:
         self._gpus.put(slot, [old.gpus] * was, [new.gpus] * is_there)
         self._arch.put(slot, [old.arch] * was, [new.arch] * is_there)
         self._os.put(slot, [old.os] * was, [new.os] * is_there)
-        self._price.put(slot, [old.price] * was, [new.price] * is_there)
+        self._price.put(slot, [old.price.floor] * was, [new.price.floor] * is_there)
         self._sandbox.put(slot, [bool(old.sandbox)] * was, [bool(new.sandbox)] * is_there)
         self._network.put(slot, [old.network] * was, [new.network] * is_there)
         self._labels.put(slot, dict(old.labels).items(), dict(new.labels).items())

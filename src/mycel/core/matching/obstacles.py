@@ -116,9 +116,9 @@ def _lacks_software(shape: Shape, has: Capabilities) -> str | None:
 
 def _lacks_price(shape: Shape, has: Capabilities) -> str | None:
     most = shape.max_cost
-    if most is None or has.price <= most:
+    if most is None or has.price.floor <= most:
         return None
-    return f"may cost {most:g}, it asks {has.price:g}"
+    return f"may cost {most:g}, it asks {has.price.floor:g}"
 
 
 def _lacks_sandbox(shape: Shape, has: Capabilities) -> str | None:

@@ -152,7 +152,7 @@ def burden(member: Member, load: int) -> int:
         min(LOAD_STEPS, load)
         + _history_burden(member.score)
         + _rtt_burden(member.rtt_seconds)
-        + sum(member.capabilities.price > step for step in _PRICE_STEPS)
+        + sum(member.capabilities.price.floor > step for step in _PRICE_STEPS)
         + (0 if member.linked else _UNLINKED)
     )
 

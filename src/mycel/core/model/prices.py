@@ -9,11 +9,14 @@ fills, and nothing ever costs less than the floor.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from .resources import Free, Requirements
+from mycel.core.ranges import Amount
+
+if TYPE_CHECKING:
+    from .resources import Free, Requirements
 
 HOUR_SECONDS: Final = 3600.0
 GIGABYTE: Final = 1e9
@@ -22,13 +25,17 @@ GIGABYTE: Final = 1e9
 class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
     """Prices, in whatever unit the swarm has agreed on."""
 
-    floor: float = 0.0
+    floor: Amount = 0.0
     """Each attempt costs at least this."""
-    cpu_core_hour: float = 0.0
-    memory_gb_hour: float = 0.0
-    gpu_hour: float = 0.0
-    surge: float = 0.0
+    cpu_core_hour: Amount = 0.0
+    memory_gb_hour: Amount = 0.0
+    gpu_hour: Amount = 0.0
+    surge: Amount = 0.0
     """How much dearer a full worker is: 0.5 is half as much again."""
+
+    @property
+    def has_rates(self) -> bool:
+        return bool(self.cpu_core_hour or self.memory_gb_hour or self.gpu_hour)
 
 
 def hourly_rate(tariff: Tariff, asked: Requirements, taken: float) -> float:
@@ -45,6 +52,18 @@ def hourly_rate(tariff: Tariff, asked: Requirements, taken: float) -> float:
 def cost(floor: float, rate: float, seconds: float) -> float:
     """Of one attempt that took so long."""
     return max(floor, rate * max(0.0, seconds) / HOUR_SECONDS)
+
+
+def price_of(tariff: Tariff, asked: Requirements, taken: float, seconds: float) -> float:
+    """What a task that takes so long would cost on a worker with this tariff."""
+    rate = hourly_rate(tariff, asked, taken) if tariff.has_rates else 0.0
+    return cost(tariff.floor, rate, seconds)
+
+
+def affordable_seconds(rate: float, budget: float) -> float | None:
+    """How long an attempt at this hourly rate may run until it has cost the budget; None if it
+    may run for ever."""
+    return None if rate <= 0.0 else max(0.0, budget) * HOUR_SECONDS / rate
 
 
 def share_taken(total: Free, free: Free) -> float:

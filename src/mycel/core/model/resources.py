@@ -28,6 +28,7 @@ from mycel.core.ranges import (
 )
 
 from .gpu_names import gpu_suits
+from .prices import Tariff
 
 Pairs = Annotated[tuple[tuple[Name, LongText], ...], MANY]
 Amounts = Annotated[tuple[tuple[Name, Finite], ...], MANY]
@@ -93,8 +94,8 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     os: Name = ""
     software: Pairs = ()
     custom: Amounts = ()
-    price: Amount = 0.0
-    """What it asks for one task at the least, in whatever unit the swarm has agreed on."""
+    price: Tariff = Tariff()
+    """What it asks, in whatever unit the swarm has agreed on."""
     sandbox: Name = ""
     """What its processes and functions run in, such as `bubblewrap`; empty is nothing."""
     walls: Names = ()

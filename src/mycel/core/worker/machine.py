@@ -21,7 +21,6 @@ from mycel.core.events import Event
 from mycel.core.identifiers import AttemptId, LeaseId, PeerId
 from mycel.core.machine_settings import WorkerSettings
 from mycel.core.messages import ControlMessage, WorkMessage
-from mycel.core.model.prices import Tariff
 from mycel.core.model.resources import Capabilities, Ledger, Usage
 from mycel.core.rights import Inspect
 from mycel.core.states import GrantStep
@@ -52,12 +51,11 @@ class WorkerMachine:
         software_version: str = "",
         inspect: Inspect | None = None,
         rules: AcceptRules = NO_RULES,
-        tariff: Tariff | None = None,
     ) -> None:
         self.settings: Final = settings
         self.capabilities = capabilities
         self.name: Final = name
-        self.tariff: Final = tariff or Tariff(floor=capabilities.price)
+        self.tariff: Final = capabilities.price
         self.ledger: Final = Ledger(capabilities)
         self.addresses: tuple[str, ...] = ()
         self.schedulers: dict[PeerId, SchedulerRecord] = {}

@@ -33,7 +33,7 @@ def capabilities_of(worker: Worker, folder: Path, drivers: tuple[str, ...] = ())
         os=platform.system().lower(),
         software=software.detect(),
         custom=tuple(sorted(worker.custom.items())),
-        price=tariff_of(worker).floor,
+        price=tariff_of(worker),
     )
 
 

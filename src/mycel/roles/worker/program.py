@@ -113,7 +113,6 @@ def _machine(program: Program, capabilities: Capabilities) -> WorkerMachine:
     from mycel.core.worker import WorkerMachine
     from mycel.core.worker.authorization import AcceptRules
 
-    from .capabilities import tariff_of
     from .token_reader import remembering
 
     configuration = program.configuration
@@ -127,7 +126,6 @@ def _machine(program: Program, capabilities: Capabilities) -> WorkerMachine:
         software_version=__version__,
         inspect=remembering(program.owner_public, configuration.swarm.name),
         rules=AcceptRules(**rules),
-        tariff=tariff_of(worker),
     )
 
 

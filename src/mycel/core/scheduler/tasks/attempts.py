@@ -289,7 +289,7 @@ class Attempts:
         most = attempt.block.group.specification.max_cost
         if most is None:
             return False
-        price = attempt.worker.capabilities.price
+        price = attempt.worker.capabilities.price.floor
         history = self._state.histories.get(attempt.key, ())
         spent = sum(max(price, ended.cost) for ended in history if ended.counts)
         return spent + 2.0 * max(price, cost) > most
