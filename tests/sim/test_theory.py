@@ -11,7 +11,9 @@ from mycel.sim.policies import policy_named
 from mycel.sim.workloads.synthetic import Synthetic, generate
 
 
-@pytest.mark.parametrize(("servers", "load", "runs"), [(1, 0.5, 1), (4, 0.7, 1), (10, 0.8, 2)])
+@pytest.mark.parametrize(
+    ("servers", "load", "runs"), [(1, 0.5, 1), (4, 0.7, 1), (10, 0.8, 2), (100, 0.9, 6)]
+)
 def test_waits_in_mmk_are_those_of_erlang_c(servers: int, load: float, runs: int) -> None:
     """Large systems under load forget slowly, and need more runs for the same precision."""
     means_s, shares = [], []

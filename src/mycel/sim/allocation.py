@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
@@ -23,6 +23,14 @@ RULES: Final = {"random-fit": 0, "best-fit": 1, "fgd": 2}
 """Random takes any node, and any GPU of it, that fits. Best fit takes the node that is left with
 least. FGD takes the node and GPU on which fragmentation grows least."""
 GPUS_MAX: Final = 8
+
+
+class Known(NamedTuple):
+    """Growth of fragmentation by (node, kind), which stays true until the node changes."""
+
+    is_known: NDArray[numpy.bool_]
+    growth: NDArray[numpy.float64]
+    gpu: Integers
 
 
 def draw(pods: Sequence[Demand], gpus: int, inflation: float, seed: int) -> list[Demand]:
@@ -59,7 +67,14 @@ def allocation_rate(
     sequence = numpy.array([number[pod] for pod in pods], numpy.int64)
     total = int(gpu_free.sum())
     draws = numpy.random.Generator(numpy.random.PCG64(seed)).random((len(pods),))
-    _place_all(sequence, kind, allowed, weight, free, gpu_free, model_of, RULES[rule], draws)
+    known = Known(
+        numpy.full((len(nodes), len(kind)), False),
+        numpy.zeros((len(nodes), len(kind))),
+        numpy.full((len(nodes), len(kind)), -1),
+    )
+    most = numpy.array([*numpy.maximum(1, free.max(axis=0)), 8000], numpy.int64)
+    state = (free, gpu_free, model_of)
+    _place_all(sequence, kind, allowed, weight, *state, RULES[rule], draws, known, most)
     return 1 - int(gpu_free.sum()) / total
 
 
@@ -190,13 +205,11 @@ def _place_all(
     model_of: Integers,
     rule: int,
     draws: NDArray[numpy.float64],
+    found: Known,
+    most: Integers,
 ) -> None:
     nodes = len(free)
-    # Growth by (node, kind) stays true until the node changes.
-    known = numpy.full((nodes, len(kinds)), False)
-    growth = numpy.zeros((nodes, len(kinds)))
-    where = numpy.full((nodes, len(kinds)), -1)
-    most = numpy.array([max(1, free[:, 0].max()), max(1, free[:, 1].max()), 8000])
+    known, growth, where = found.is_known, found.growth, found.gpu
     for turn in range(len(sequence)):
         number = sequence[turn]
         kind = kinds[number]

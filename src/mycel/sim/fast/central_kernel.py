@@ -2,47 +2,39 @@
 
 from __future__ import annotations
 
-import numpy
-
-from .event_heap import Heap, Integers, compiled, pop, push
+from .event_heap import ENDS_LANE, MESSAGES_LANE, compiled, next_event, pop, push
+from .slot_run import SlotRun
 
 LAUNCH, END, NOTICE = 0, 1, 2
 
 
 @compiled
-def run_central(
-    heap: Heap,
-    free: Integers,
-    arrival_ns: Integers,
-    first_task: Integers,
-    duration_ns: Integers,
-    one_way_ns: int,
-    start_ns: Integers,
-    end_ns: Integers,
-    server_of: Integers,
-    counters: Integers,
-) -> None:
-    """`counters`: messages, completions."""
+def run_central(run: SlotRun, one_way_ns: int) -> None:
+    heap, free = run.heap, run.free
+    arrival_ns, first_task, duration_ns = run.arrival_ns, run.first_task, run.duration_ns
+    start_ns, end_ns, server_of = run.start_ns, run.end_ns, run.server
+    counters = run.counters
     jobs, tasks, servers = len(arrival_ns), len(duration_ns), len(free)
-    total_free = free.sum()
+    total_free = run.free.sum()
     job, now, head, tail, cursor, unfinished = 0, 0, 0, 0, 0, tasks
     while unfinished > 0:
-        if job < jobs and (heap.state[0] == 0 or arrival_ns[job] <= heap.time_ns[0]):
+        due_ns, where = next_event(heap)
+        if job < jobs and arrival_ns[job] <= due_ns:
             now = arrival_ns[job]
             tail = first_task[job + 1]
             job += 1
         else:
-            now, payload = pop(heap)
+            now, payload = due_ns, pop(heap, where)
             kind, task = payload & 15, payload >> 32
             if kind == LAUNCH:
                 start_ns[task] = now
-                push(heap, now + duration_ns[task], task, 0, END)
+                push(heap, ENDS_LANE, now + duration_ns[task], task, 0, END)
                 continue
             if kind == END:
                 end_ns[task] = now
                 unfinished -= 1
                 counters[1] += 1
-                push(heap, now + one_way_ns, task, 0, NOTICE)
+                push(heap, MESSAGES_LANE, now + one_way_ns, task, 0, NOTICE)
                 continue
             free[server_of[task]] += 1
             total_free += 1
@@ -56,6 +48,5 @@ def run_central(
             total_free -= 1
             server_of[head] = cursor
             counters[0] += 1
-            push(heap, now + one_way_ns, head, 0, LAUNCH)
+            push(heap, MESSAGES_LANE, now + one_way_ns, head, 0, LAUNCH)
             head += 1
-    assert numpy.all(end_ns >= start_ns)

@@ -16,17 +16,17 @@ from mycel.sim.policies.sparrow import SparrowOptions
 from mycel.sim.policy import Options
 from mycel.sim.workloads.slot_work import SlotWork
 
-from . import homes_kernel
+from . import homes_records
 from .central_kernel import run_central
-from .event_heap import Heap, Integers, make_heap
+from .event_heap import POPPED, Heap, Integers, make_heap
+from .homes_kernel import run_homes
 from .queue_kernel import run_queues
+from .slot_run import SlotRun, make_queues
 from .sparrow_kernel import run_sparrow
 
 FAST_POLICIES: Final = frozenset(
     {"ideal", "central-fifo", "random", "power-of-d", "sparrow", "homes"}
 )
-LINE_LENGTH: Final = 1 << 14
-MESSAGE_RECORDS: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,131 +83,75 @@ class _Run:
         self.start_ns = numpy.full(tasks, -1, numpy.int64)
         self.end_ns = numpy.full(tasks, -1, numpy.int64)
         self.server = numpy.full(tasks, -1, numpy.int64)
-        self.free = numpy.full(cluster.servers, cluster.slots, numpy.int64)
         self.random = numpy.array([Generator(cluster.seed).state], numpy.uint64)
         self.counters = numpy.zeros(4, numpy.int64)
         self.heap: Heap = make_heap(1)
 
-    def central(self) -> None:
-        work, slots = self.work, self.cluster.servers * self.cluster.slots
-        self.heap = make_heap(slots + 1)
-        run_central(
-            self.heap,
-            self.free,
-            work.arrival_ns,
-            work.first_task,
-            work.duration_ns,
-            self.cluster.one_way_ns,
-            self.start_ns,
-            self.end_ns,
-            self.server,
-            self.counters,
+    def arrays(self, events_max: int) -> SlotRun:
+        """Pages of the heap that no event reaches are never touched, so its bound may be loose."""
+        cluster, work = self.cluster, self.work
+        self.heap = make_heap(events_max)
+        return SlotRun(
+            heap=self.heap,
+            random=self.random,
+            free=numpy.full(cluster.servers, cluster.slots, numpy.int64),
+            arrival_ns=work.arrival_ns,
+            first_task=work.first_task,
+            duration_ns=work.duration_ns,
+            start_ns=self.start_ns,
+            end_ns=self.end_ns,
+            server=self.server,
+            counters=self.counters,
         )
+
+    def central(self) -> None:
+        slots = self.cluster.servers * self.cluster.slots
+        run_central(self.arrays(slots + 1), self.cluster.one_way_ns)
 
     def queues(self, d: int) -> None:
-        work = self.work
-        # Pages of the heap that no event reaches are never touched, so its bound may be loose.
-        self.heap = make_heap(work.task_count + 1)
-        run_queues(
-            self.heap,
-            self.random,
-            self.free,
-            work.arrival_ns,
-            work.first_task,
-            work.duration_ns,
-            self.cluster.one_way_ns,
-            d,
-            self.start_ns,
-            self.end_ns,
-            self.server,
-            self.counters,
-        )
+        tasks = self.work.task_count
+        queues = make_queues(self.cluster.servers, tasks)
+        drawn = numpy.empty((tasks if d else 0, max(d, 1)), numpy.int64)
+        run_queues(self.arrays(tasks + 1), queues, drawn, self.cluster.one_way_ns, d)
 
     def sparrow(self, probes: int) -> None:
-        work = self.work
-        self.heap = make_heap((probes + 1) * work.task_count + 1)
-        run_sparrow(
-            self.heap,
-            self.random,
-            self.free,
-            work.arrival_ns,
-            work.first_task,
-            work.duration_ns,
-            self.cluster.one_way_ns,
-            probes,
-            self.start_ns,
-            self.end_ns,
-            self.server,
-            self.counters,
-        )
+        reservations = probes * self.work.task_count
+        queues = make_queues(self.cluster.servers, reservations)
+        unbound = self.work.first_task[:-1].copy()
+        job_of = numpy.empty(reservations, numpy.int64)
+        arrays = self.arrays(reservations + self.work.task_count + 1)
+        run_sparrow(arrays, queues, unbound, job_of, self.cluster.one_way_ns, probes)
 
     def homes(self, options: HomesOptions) -> None:
         cluster, work = self.cluster, self.work
         slots = cluster.servers * cluster.slots
         count = home_count(options, cluster.schedulers, slots)
-        if count > homes_kernel.HOMES_MAX:
+        if count > homes_records.HOMES_MAX:
             raise ScenarioError(
-                f"the fast engine has at most {homes_kernel.HOMES_MAX} homes: lower homes_max"
+                f"the fast engine has at most {homes_records.HOMES_MAX} homes: lower homes_max"
             )
-        state = self._homes_state(options, count)
-        self.heap = state.heap
-        homes_kernel.run_homes(state, work.arrival_ns, work.duration_ns)
-        self.start_ns = state.task[:, homes_kernel.START_NS].copy()
-        self.end_ns = state.task[:, homes_kernel.END_NS].copy()
-        self.server = state.task[:, homes_kernel.SERVER].copy()
-
-    def _homes_state(self, options: HomesOptions, count: int) -> homes_kernel.State:
-        cluster, work = self.cluster, self.work
-        slots = cluster.servers * cluster.slots
-        home_by_server = numpy.array([home_of(i, count) for i in range(cluster.servers)])
-        members = numpy.argsort(home_by_server, kind="stable").astype(numpy.int64)
-        sizes = numpy.bincount(home_by_server, minlength=count)
-        member_first = numpy.concatenate(([0], numpy.cumsum(sizes))).astype(numpy.int64)
-        message = numpy.zeros((MESSAGE_RECORDS, homes_kernel.FIELDS), numpy.int64)
-        message[:, homes_kernel.KIND] = _chain(MESSAGE_RECORDS)
-        place = numpy.zeros((slots, 2), numpy.int64)
-        place[:, homes_kernel.PLACE_NEXT] = _chain(slots)
-        home = numpy.zeros((count, 6), numpy.int64)
-        home[:, homes_kernel.CURSOR] = home[:, homes_kernel.BEGIN] = member_first[:-1]
-        home[:, homes_kernel.END_OF] = member_first[1:]
-        home[:, homes_kernel.ROOM] = sizes * cluster.slots
-        server = numpy.full((cluster.servers, 2), cluster.slots, numpy.int64)
-        server[:, homes_kernel.HOME] = home_by_server
-        scheduler = numpy.zeros((cluster.schedulers, 9), numpy.int64)
-        scheduler[:, [homes_kernel.INBOX_FIRST, homes_kernel.INBOX_LAST]] = -1
-        pair = numpy.zeros((cluster.schedulers, count, 3), numpy.int64)
-        pair[:, :, homes_kernel.HEARD_NS] = -(10**18)
-        job = numpy.zeros((work.job_count + 1, 3), numpy.int64)
-        job[:, homes_kernel.FIRST_TASK] = work.first_task
-        job[:-1, homes_kernel.ENTRY] = work.entry % cluster.schedulers
-        return homes_kernel.State(
-            heap=make_heap(slots + MESSAGE_RECORDS + cluster.schedulers + 2),
-            random=self.random,
-            settings=numpy.array(
-                [
-                    cluster.one_way_ns,
-                    round(options.cold_link_ms * NS_PER_MS),
-                    round(options.fresh_ms * NS_PER_MS),
-                    slots * homes_kernel.MILLI // count // UNKNOWN_SHARE,
-                    options.shares,
-                    options.asks,
-                    link_count(options, cluster.schedulers, count),
-                ],
-                numpy.int64,
-            ),
-            counters=self.counters,
-            task=numpy.full((work.task_count, 4), -1, numpy.int64),
-            server=server,
-            job=job,
-            home=home,
-            members=members,
-            line=numpy.zeros((count, LINE_LENGTH, 2), numpy.int64),
-            scheduler=scheduler,
-            pair=pair,
-            place=place,
-            message=message,
-            pools=numpy.zeros(2, numpy.int64),
+        settings = numpy.array(
+            [
+                cluster.one_way_ns,
+                round(options.cold_link_ms * NS_PER_MS),
+                round(options.fresh_ms * NS_PER_MS),
+                slots * homes_records.MILLI // count // UNKNOWN_SHARE,
+                options.shares,
+                options.asks,
+                link_count(options, cluster.schedulers, count),
+            ],
+            numpy.int64,
         )
+        home_by_server = numpy.array([home_of(i, count) for i in range(cluster.servers)])
+        sizes = homes_records.Sizes(count, cluster.schedulers, cluster.slots)
+        state = homes_records.make_state(
+            sizes, home_by_server, work, settings, self.random, self.counters
+        )
+        self.heap = state.heap
+        run_homes(state, work.arrival_ns, work.duration_ns)
+        self.start_ns = state.task[:, homes_records.START_NS].copy()
+        self.end_ns = state.task[:, homes_records.END_NS].copy()
+        self.server = state.task[:, homes_records.SERVER].copy()
 
     def result(self) -> FastResult:
         messages, completions, forwarded, withdrawals = (int(one) for one in self.counters)
@@ -217,14 +161,7 @@ class _Run:
             self.server,
             messages,
             completions,
-            int(self.heap.state[2]) + self.work.job_count,
+            int(self.heap.state[POPPED]) + self.work.job_count,
             forwarded,
             withdrawals,
         )
-
-
-def _chain(size: int) -> Integers:
-    """Each record leads to the next, the last to none."""
-    chain = numpy.arange(1, size + 1, dtype=numpy.int64)
-    chain[-1] = -1
-    return chain

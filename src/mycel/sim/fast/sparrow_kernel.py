@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
-import numpy
-from numpy.typing import NDArray
-
-from .event_heap import Heap, Integers, below, compiled, pop, push
+from .event_heap import ENDS_LANE, MESSAGES_LANE, Integers, below, compiled, next_event, pop, push
+from .slot_run import Queues, SlotRun
 
 RESERVE, BIND, START, END = 0, 1, 2, 3
 
 
 @compiled
 def run_sparrow(
-    heap: Heap,
-    random: NDArray[numpy.uint64],
-    free: Integers,
-    arrival_ns: Integers,
-    first_task: Integers,
-    duration_ns: Integers,
-    one_way_ns: int,
-    probes: int,
-    start_ns: Integers,
-    end_ns: Integers,
-    server_of: Integers,
-    counters: Integers,
+    run: SlotRun, queues: Queues, unbound: Integers, job_of: Integers, one_way_ns: int, probes: int
 ) -> None:
+    """Reservations wait in the queues. `unbound` is the next task of each job, `job_of` the job of
+    each reservation, whose records are used again."""
+    heap, random, free = run.heap, run.random, run.free
+    arrival_ns, first_task, duration_ns = run.arrival_ns, run.first_task, run.duration_ns
+    start_ns, end_ns, server_of = run.start_ns, run.end_ns, run.server
+    counters = run.counters
     jobs, tasks, servers = len(arrival_ns), len(duration_ns), len(free)
-    unbound = first_task[:-1].copy()
-    # Reservations wait in linked lists; their records are used again.
-    first = numpy.full(servers, -1, numpy.int64)
-    last = numpy.full(servers, -1, numpy.int64)
-    capacity = probes * tasks
-    job_of = numpy.empty(capacity, numpy.int32)
-    following = numpy.empty(capacity, numpy.int64)
+    first, last, following = queues.first, queues.last, queues.following
     spare, used = -1, 0
     job, now, unfinished = 0, 0, tasks
     while unfinished > 0:
-        if job < jobs and (heap.state[0] == 0 or arrival_ns[job] <= heap.time_ns[0]):
+        due_ns, where = next_event(heap)
+        if job < jobs and arrival_ns[job] <= due_ns:
             now = arrival_ns[job]
             for _ in range(probes * (first_task[job + 1] - first_task[job])):
                 counters[0] += 1
-                push(heap, now + one_way_ns, job, below(random, servers), RESERVE)
+                push(heap, MESSAGES_LANE, now + one_way_ns, job, below(random, servers), RESERVE)
             job += 1
             continue
-        now, payload = pop(heap)
+        now, payload = due_ns, pop(heap, where)
         kind, number, server = payload & 15, payload >> 32, (payload >> 4) & 0xFFFFFFF
         if kind == BIND:
             task = -1
@@ -51,13 +39,13 @@ def run_sparrow(
                 task = unbound[number]
                 unbound[number] += 1
             counters[0] += 1
-            push(heap, now + one_way_ns, task, server, START)
+            push(heap, MESSAGES_LANE, now + one_way_ns, task, server, START)
             continue
         if kind == START:
             if number >= 0:
                 start_ns[number] = now
                 server_of[number] = server
-                push(heap, now + duration_ns[number], number, 0, END)
+                push(heap, ENDS_LANE, now + duration_ns[number], number, 0, END)
                 continue
             free[server] += 1
         elif kind == END:
@@ -86,4 +74,4 @@ def run_sparrow(
             spare = record
             free[server] -= 1
             counters[0] += 1
-            push(heap, now + one_way_ns, job_of[record], server, BIND)
+            push(heap, MESSAGES_LANE, now + one_way_ns, job_of[record], server, BIND)
