@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import msgspec
 from hypothesis import strategies as st
 
 from mycel.core.federation.graph.cluster_graph import ClusterGraph, Vertex, build_graph
@@ -69,9 +70,9 @@ def requests(draw: st.DrawFn, type_: str, in_slot: bool, depth: int) -> Request:
     below = BELOW.get(type_, ())
     if below and depth < 3:
         if not in_slot and draw(st.booleans()):
-            contents = [draw(slots(below, depth + 1))]
+            contents = draw(alternatives(below, depth + 1))
         else:
-            chosen = draw(st.lists(st.sampled_from(below), max_size=2, unique=True))
+            chosen = draw(st.lists(st.sampled_from(below), max_size=3))
             contents = [draw(requests(one, in_slot, depth + 1)) for one in chosen]
     exclusive = draw(st.sampled_from((None, None, None, True)))
     return Request(type_, draw(counts()), tuple(contents), exclusive)
@@ -80,9 +81,18 @@ def requests(draw: st.DrawFn, type_: str, in_slot: bool, depth: int) -> Request:
 @st.composite
 def slots(draw: st.DrawFn, types: tuple[str, ...], depth: int) -> Request:
     deeper = tuple(dict.fromkeys(types + tuple(b for t in types for b in BELOW.get(t, ()))))
-    chosen = draw(st.lists(st.sampled_from(deeper), min_size=1, max_size=2, unique=True))
+    chosen = draw(st.lists(st.sampled_from(deeper), min_size=1, max_size=3))
     contents = tuple(draw(requests(one, True, depth + 1)) for one in chosen)
     return Request(SLOT, draw(counts()), contents, label="s")
+
+
+@st.composite
+def alternatives(draw: st.DrawFn, types: tuple[str, ...], depth: int) -> list[Request]:
+    """One slot, or several of one count, of which each may be built or exactly one is meant."""
+    found = draw(st.lists(slots(types, depth), min_size=1, max_size=2))
+    kind = draw(st.sampled_from((SLOT, SLOT, "xor_slot")))
+    count = found[0].count if kind == SLOT else None
+    return [msgspec.structs.replace(one, type=kind, count=count or one.count) for one in found]
 
 
 def constraints() -> st.SearchStrategy[Constraint]:
@@ -106,10 +116,10 @@ def constraints() -> st.SearchStrategy[Constraint]:
 def jobs(draw: st.DrawFn) -> JobRequest:
     resources: tuple[Request, ...]
     if draw(st.booleans()):
-        resources = (draw(slots(("node", "core", "ssd"), 0)),)
+        resources = tuple(draw(alternatives(("node", "core", "ssd"), 0)))
     else:
         types = st.sampled_from(("cluster", "rack", "node", "socket", "core", "memory"))
-        chosen = draw(st.lists(types, min_size=1, max_size=2, unique=True))
+        chosen = draw(st.lists(types, min_size=1, max_size=3))
         resources = tuple(draw(requests(one, False, 0)) for one in chosen)
     duration = draw(st.integers(1, 5))
     return JobRequest(

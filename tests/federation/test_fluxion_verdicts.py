@@ -23,14 +23,8 @@ def cases(file: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.open(encoding="utf-8")] if path.is_file() else []
 
 
-def is_extension(case: dict[str, Any]) -> bool:
-    """`or_slot` and `xor_slot` are Fluxion's own; two slots side by side mean `or` there."""
-    steps = [step.get("jobspec", "") for step in case.get("steps", [])]
-    return "extension" in case or any(step.startswith("flexible/") for step in steps)
-
-
-SATISFY = [case for case in cases("satisfy.jsonl") if not is_extension(case)]
-SEQUENCES = [case for case in cases("sequences.jsonl") if not is_extension(case)]
+SATISFY = cases("satisfy.jsonl")
+SEQUENCES = cases("sequences.jsonl")
 VALIDATION = sorted((FLUXION / "validation").glob("*/*.yaml"))
 
 

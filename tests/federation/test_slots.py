@@ -131,10 +131,11 @@ def test_a_slot_takes_whole_vertices() -> None:
     "resources",
     [
         (slot(1, want("core", 1)), want("node", 1)),
-        (slot(1, want("core", 1)), slot(1, want("core", 1))),
-        (want("node", 1, want("socket", 1), want("socket", 1)),),
+        (slot(1, want("core", 1)), slot(2, want("core", 1))),
+        (slot(1, slot(1, want("core", 1))),),
         (slot(1, want("core", 1, exclusive=False)),),
-        (want("or_slot", 1, want("core", 1)),),
+        (want("non_exclusive_slot", 1, want("core", 1)),),
+        tuple(want("core", 1) for _ in range(33)),
     ],
 )
 def test_what_no_matcher_of_this_kind_can_do_is_said(resources: tuple[Tree, ...]) -> None:

@@ -17,7 +17,7 @@ from mycel.core.federation.graph.cluster_graph import ClusterGraph
 from mycel.core.federation.graph.graph_units import has_units, in_units, units_of
 from mycel.core.federation.graph.summary import Summary, lacks, summarise
 from mycel.core.federation.match.matcher import Query
-from mycel.core.federation.match.request_levels import Compiled, compile_job
+from mycel.core.federation.match.request_levels import compile_variants
 from mycel.core.federation.request.request_tree import JobRequest
 
 from .cluster_selection import COST, ETA, Choice, Draw, Option, Selector
@@ -50,9 +50,9 @@ class Matches:
     """Clusters that fit, and at which level the others were ruled out."""
 
     def __init__(
-        self, compiled: Compiled, fitting: list[Cluster], refused: dict[str, Level | Reason]
+        self, job: JobRequest, fitting: list[Cluster], refused: dict[str, Level | Reason]
     ) -> None:
-        self.compiled = compiled
+        self.job = job
         self.fitting = fitting
         self._refused = refused
 
@@ -64,8 +64,8 @@ class Matches:
                 found[name] = level
                 continue
             graph = clusters[name].graph
-            job = in_units(self.compiled.job, clusters[name].units)
-            reason = explain(compile_job(job), graph)
+            job = in_units(self.job, clusters[name].units)
+            reason = explain(compile_variants(job), graph)
             assert reason is not None, "it was refused"
             found[name] = reason
         return found
@@ -76,6 +76,32 @@ class Decision(msgspec.Struct, frozen=True):
     """Empty if the job is rejected."""
     reason: str = ""
     refused: dict[str, Reason] = {}
+
+
+class _Variants:
+    """The queries of one job: a job that leaves a choice open has several."""
+
+    def __init__(self, job: JobRequest, pruning: bool) -> None:
+        compiled = compile_variants(job)
+        possible = [one for one in compiled if not one.impossible]
+        self._queries = [Query(one, pruning=pruning) for one in possible]
+        self._impossible = None if possible else Reason(Level.SPEC, compiled[0].impossible)
+        self._pruning = pruning
+
+    def rule_out(self, cluster: Cluster) -> Level | Reason | None:
+        """At which level the cluster drops out; None if it fits."""
+        level = Level.SUMMARY
+        summary = cluster.summary
+        for query in self._queries:
+            wanted = query.compiled
+            if self._pruning and (
+                lacks(wanted.needs, summary.totals) or lacks(wanted.together, summary.most)
+            ):
+                continue
+            if query.ever(cluster.graph):
+                return None
+            level = Level.GRAPH
+        return self._impossible or level
 
 
 class ClusterTable:
@@ -107,33 +133,24 @@ class ClusterTable:
     ) -> Matches:
         """`tokens` has each cluster that the user named: None if the token is good. Without it
         all clusters are open."""
-        compiled = compile_job(job)
         refused: dict[str, Level | Reason] = {}
-        open_ = self._open(tokens, refused)
-        if compiled.impossible:
-            reason = Reason(Level.SPEC, compiled.impossible)
-            refused.update((cluster.name, reason) for cluster in open_)
-            return Matches(compiled, [], refused)
-        query = Query(compiled, pruning=pruning)
-        convert = has_units(job)
-        queries: dict[tuple[tuple[str, str], ...], Query] = {}
         fitting: list[Cluster] = []
-        for cluster in open_:
+        convert = has_units(job)
+        known: dict[tuple[tuple[str, str], ...], _Variants] = {}
+        queries = None if convert else _Variants(job, pruning)
+        for cluster in self._open(tokens, refused):
             if convert:
                 key = tuple(cluster.units.items())
-                query = queries.get(key) or queries.setdefault(
-                    key, Query(compile_job(in_units(job, cluster.units)), pruning=pruning)
-                )
-            summary, wanted = cluster.summary, query.compiled
-            if pruning and (
-                lacks(wanted.needs, summary.totals) or lacks(wanted.together, summary.most)
-            ):
-                refused[cluster.name] = Level.SUMMARY
-            elif query.ever(cluster.graph):
+                queries = known.get(key)
+                if queries is None:
+                    queries = known[key] = _Variants(in_units(job, cluster.units), pruning)
+            assert queries is not None
+            level = queries.rule_out(cluster)
+            if level is None:
                 fitting.append(cluster)
             else:
-                refused[cluster.name] = Level.GRAPH
-        return Matches(compiled, fitting, refused)
+                refused[cluster.name] = level
+        return Matches(job, fitting, refused)
 
     def _open(
         self, tokens: Mapping[str, Reason | None] | None, refused: dict[str, Level | Reason]

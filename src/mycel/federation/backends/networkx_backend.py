@@ -17,8 +17,8 @@ from mycel.core.federation.graph.cluster_graph import ROOT, ClusterGraph
 from mycel.core.federation.graph.graph_units import in_units, units_of
 from mycel.core.federation.graph.subsystems import attached
 from mycel.core.federation.graph.summary import Summary, summarise
-from mycel.core.federation.match.request_levels import Compiled, Level, Wanted, compile_job
-from mycel.core.federation.match.slot_packing import bundles
+from mycel.core.federation.match.request_levels import Compiled, Level, Wanted, compile_variants
+from mycel.core.federation.match.slot_building import ALONE, Offer, build_slots, share_out
 from mycel.core.federation.reasons import Level as RefusedAt
 from mycel.core.federation.reasons import Outcome, Reason, Verdict
 from mycel.core.federation.request.constraints import CONSTRAINED_TYPES
@@ -27,9 +27,10 @@ from mycel.federation.jgf import read_graph, read_subsystem
 
 from .graph_backend import UnknownCluster
 
-Slot = tuple[int, ...]
 Found = dict[str, list[Any]]
-"""Candidates by type: vertices, or slots of them."""
+"""Candidates by type: offers of vertices, or slots of them."""
+Picked = list[tuple[int, Wanted]]
+"""Vertices, and what they are for."""
 
 
 class _Kept:
@@ -53,8 +54,8 @@ class _Kept:
         self.holds: dict[str, tuple[int, int, tuple[int, ...]]] = {}
         """Start, end and what is held."""
 
-    def compiled(self, job: JobRequest) -> Compiled:
-        return compile_job(in_units(job, units_of(self.source)))
+    def variants(self, job: JobRequest) -> tuple[Compiled, ...]:
+        return compile_variants(in_units(job, units_of(self.source)))
 
 
 class NetworkxBackend:
@@ -85,11 +86,14 @@ class NetworkxBackend:
 
     def satisfy(self, cluster: str, job: JobRequest) -> Verdict:
         kept = self._of(cluster)
-        compiled = kept.compiled(job)
-        long = job.duration_seconds > HORIZON_SECONDS
-        if not long and _Walk(kept, compiled, (), check_status=False).place() is not None:
+        variants = kept.variants(job)
+        if job.duration_seconds <= HORIZON_SECONDS and any(
+            _Walk(kept, one, (), check_status=False).place() is not None for one in variants
+        ):
             return Verdict(Outcome.SATISFIABLE)
-        reason = Reason(RefusedAt.GRAPH, compiled.impossible or "no part of the graph fits")
+        impossible = variants[0].impossible
+        level = RefusedAt.SPEC if impossible else RefusedAt.GRAPH
+        reason = Reason(level, impossible or "no part of the graph fits")
         return Verdict(Outcome.UNSATISFIABLE, reason=reason)
 
     def allocate(self, cluster: str, name: str, job: JobRequest, now: int) -> Verdict:
@@ -132,8 +136,12 @@ class NetworkxBackend:
             if (begin < end and start < until) or (start == now and begin <= now and until <= now)
             for vertex in vertices
         ]
-        walk = _Walk(kept, kept.compiled(job), held, check_status=True, whole=self._whole)
-        found = walk.place()
+        walks = (
+            _Walk(kept, one, held, check_status=True, whole=self._whole)
+            for one in kept.variants(job)
+        )
+        placed = (walk.place() for walk in walks)
+        found = next((one for one in placed if one is not None), None)
         if found is None:
             return None
         kept.holds[name] = (start, end, found)
@@ -155,7 +163,7 @@ def _has_nodes_up(kept: _Kept, job: JobRequest) -> bool:
         and node["up"]
         and job.constraint.accepts(node["properties"], node["name"], node["rank"])
     ]
-    return len(up) >= compile_job(job).needs.get("node", 0)
+    return any(len(up) >= one.needs.get("node", 0) for one in compile_variants(job))
 
 
 def _check_new(kept: _Kept, name: str) -> None:
@@ -188,7 +196,8 @@ class _Walk:
             above for vertex in self._held for above in (vertex, *kept.source.ancestors(vertex))
         )
         self._check_status = check_status
-        self._chosen: dict[tuple[int, int], list[tuple[Wanted, list[Any]]]] = {}
+        self._chosen: dict[tuple[int, int], Picked] = {}
+        """By vertex and request (the number of its contents)."""
 
     def place(self) -> tuple[int, ...] | None:
         """What the job would hold, topmost vertices alone; None if it does not fit."""
@@ -196,15 +205,12 @@ class _Walk:
             return None
         top = self._compiled.top
         found: Found = {}
-        offered = self._visit(ROOT, top, True, False, ())
-        if offered is None:
-            return None
-        self._collect(found, ROOT, offered, top)
+        self._explore([ROOT], top, True, False, (), found)
         picked = self._pick(top, found)
         if picked is None:
             return None
         taken: set[int] = set()
-        self._take(picked, False, taken)
+        self._take(top, picked, False, taken)
         return tuple(
             vertex
             for vertex in sorted(taken)
@@ -226,7 +232,7 @@ class _Walk:
         found: Found = {}
         if slot and (self._anchors(children, slot) or (skips and wanted is not None)):
             self._explore(children, slot.contents, skips, True, having, found)
-            found = {SLOT: self._slots(slot, found)}
+            found = {SLOT: build_slots(slot.contents, found)}
         elif wanted is not None:
             self._explore(children, wanted.contents, skips, inside, having, found)
         elif pristine:
@@ -239,7 +245,7 @@ class _Walk:
         picked = self._pick(wanted.contents, found)
         if picked is None:
             return None
-        self._chosen[vertex, level.number] = picked
+        self._chosen[vertex, wanted.contents.number] = picked
         return {}
 
     def _permits(
@@ -259,7 +265,7 @@ class _Walk:
         return all(attached(having, require) for require in wanted.request.requires)
 
     def _anchors(self, children: list[int], slot: Wanted) -> bool:
-        return slot.contents.types <= {self._graph.nodes[child]["type"] for child in children}
+        return slot.contents.anchors({self._graph.nodes[child]["type"] for child in children})
 
     def _explore(
         self,
@@ -271,46 +277,49 @@ class _Walk:
         found: Found,
     ) -> None:
         for child in children:
+            family = level.families.get(self._graph.nodes[child]["type"])
+            if family is not None:
+                answers = [self._visit(child, one, False, exclusive, above) for one in family.alone]
+                able = frozenset(n for n, answer in enumerate(answers) if answer is not None)
+                if able:
+                    self._offer(child, able, found)
+                continue
             offered = self._visit(child, level, pristine, exclusive, above)
-            if offered is not None:
-                self._collect(found, child, offered, level)
+            if offered is None:
+                continue
+            if self._graph.nodes[child]["type"] in level.types:
+                self._offer(child, ALONE, found)
+            for name, those in offered.items():
+                found.setdefault(name, []).extend(those)
 
-    def _collect(self, found: Found, child: int, offered: Found, level: Level) -> None:
-        type_ = self._graph.nodes[child]["type"]
-        if type_ in level.types:
-            found.setdefault(type_, []).append((child, level.number))
-        for name, those in offered.items():
-            found.setdefault(name, []).extend(those)
+    def _offer(self, vertex: int, able: frozenset[int], found: Found) -> None:
+        node = self._graph.nodes[vertex]
+        offer = Offer(able, int(node["size"]), vertex)
+        found.setdefault(node["type"], []).append(offer)
 
-    def _size(self, one: Any) -> int:
-        return 1 if isinstance(one[0], tuple) else int(self._graph.nodes[one[0]]["size"])
-
-    def _slots(self, slot: Wanted, found: Found) -> list[Any]:
-        parts = []
-        for wanted in slot.contents.wanted:
-            members = found.get(wanted.request.type, [])
-            sizes = [self._size(one) for one in members]
-            each = wanted.request.count.largest(sum(sizes))
-            made = bundles(sizes, each) if each else []
-            parts.append([[members[place] for place in bundle] for bundle in made])
-        return [
-            tuple(one for part in bundle for one in part) for bundle in zip(*parts, strict=False)
-        ]
-
-    def _pick(self, level: Level, found: Found) -> list[tuple[Wanted, list[Any]]] | None:
-        picked = []
-        for wanted in level.wanted:
-            offered = found.get(wanted.request.type, [])
-            left = wanted.request.count.largest(sum(map(self._size, offered)))
+    def _pick(self, level: Level, found: Found) -> Picked | None:
+        """What is taken for the requests of a level; None if one of them is short."""
+        if level.slot is not None:
+            slots = found.get(SLOT, [])
+            number = level.slot.request.count.largest(len(slots))
+            return [pair for slot in slots[:number] for pair in slot] if number else None
+        picked: Picked = []
+        for type_, wanted in level.by_type.items():
+            offered = found.get(type_, [])
+            left = wanted.request.count.largest(sum(one.size for one in offered))
             if not left:
                 return None
-            chosen = []
             for one in offered:
                 if left <= 0:
                     break
-                chosen.append(one)
-                left -= self._size(one)
-            picked.append((wanted, chosen))
+                picked.append((one.item, wanted))
+                left -= one.size
+        for type_, family in level.families.items():
+            shared = share_out(level, type_, found.get(type_, []))
+            if not shared:
+                return None
+            for wanted, vertices in zip(family.members, shared, strict=True):
+                picked += [(vertex, wanted) for vertex in vertices]
         return picked
 
     def _widened(self, vertex: int) -> list[int]:
@@ -320,16 +329,11 @@ class _Walk:
         above = (vertex, *networkx.ancestors(self._graph, vertex))
         return [one for one in above if self._graph.nodes[one]["type"] in self._whole]
 
-    def _take(
-        self, picked: list[tuple[Wanted, list[Any]]], exclusive: bool, taken: set[int]
-    ) -> None:
-        for wanted, chosen in picked:
-            inside = exclusive or wanted.request.exclusive is True
-            for one in chosen:
-                slot = isinstance(one[0], tuple)
-                for vertex, level in one if slot else (one,):
-                    if inside or slot:
-                        taken.add(vertex)
-                    taken.update(self._widened(vertex))
-                    below = self._chosen.get((vertex, level), [])
-                    self._take(below, inside or slot, taken)
+    def _take(self, level: Level, picked: Picked, exclusive: bool, taken: set[int]) -> None:
+        for vertex, wanted in picked:
+            inside = exclusive or level.slot is not None or wanted.request.exclusive is True
+            if inside:
+                taken.add(vertex)
+            taken.update(self._widened(vertex))
+            below = self._chosen.get((vertex, wanted.contents.number), [])
+            self._take(wanted.contents, below, inside, taken)

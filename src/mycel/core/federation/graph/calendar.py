@@ -19,7 +19,7 @@ import msgspec
 from mycel.core.federation.errors import FederationError
 from mycel.core.federation.match.matcher import Query, Search
 from mycel.core.federation.match.placement import Placement, place
-from mycel.core.federation.match.request_levels import Compiled, compile_job
+from mycel.core.federation.match.request_levels import Compiled, compile_variants
 from mycel.core.federation.mismatch import explain
 from mycel.core.federation.reasons import Level, Outcome, Reason, Verdict
 from mycel.core.federation.request.request_tree import JobRequest
@@ -30,6 +30,8 @@ from .occupancy import Occupancy
 
 HORIZON_SECONDS: Final = 100 * 365 * 86_400
 """Calendars end somewhere. A job without a time limit holds its vertices until then."""
+
+Variants = tuple[Compiled, ...]
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -63,8 +65,7 @@ class Calendar:
         self._ends: list[int] = []
 
     def satisfy(self, job: JobRequest) -> Verdict:
-        compiled = self._compiled(job)
-        reason = self._too_long(job) or explain(compiled, self.graph)
+        reason = self._too_long(job) or explain(self._compiled(job), self.graph)
         if reason is None:
             return Verdict(Outcome.SATISFIABLE)
         return Verdict(Outcome.UNSATISFIABLE, reason=reason)
@@ -85,14 +86,11 @@ class Calendar:
     def reserve(self, name: str, job: JobRequest, now: int) -> Verdict:
         self._check_new(name)
         compiled = self._compiled(job)
-        verdict = self._take(name, compiled, now, now)
-        if verdict:
-            return verdict
-        for start in self._ends[bisect.bisect_right(self._ends, now) :]:
+        for start in (now, *self._ends[bisect.bisect_right(self._ends, now) :]):
             verdict = self._take(name, compiled, start, now)
             if verdict:
                 return verdict
-        if self._has_nodes_up(compiled):
+        if any(self._has_nodes_up(one) for one in compiled):
             never = self.satisfy(job)
             if not never:
                 return never
@@ -139,14 +137,16 @@ class Calendar:
         self._counted = wanted
         return self._occupancy
 
-    def _compiled(self, job: JobRequest) -> Compiled:
-        return compile_job(in_units(job, units_of(self.graph)))
+    def _compiled(self, job: JobRequest) -> Variants:
+        return compile_variants(in_units(job, units_of(self.graph)))
 
-    def _take(self, name: str, compiled: Compiled, start: int, now: int) -> Verdict | None:
-        end = start + (compiled.job.duration_seconds or self._horizon)
-        if self._too_long(compiled.job) or (start > now and end > self._horizon):
+    def _take(self, name: str, variants: Variants, start: int, now: int) -> Verdict | None:
+        job = variants[0].job
+        end = start + (job.duration_seconds or self._horizon)
+        if self._too_long(job) or (start > now and end > self._horizon):
             return None
-        found = self._find(compiled, start, end, now)
+        tried = (self._find(compiled, start, end, now) for compiled in variants)
+        found = next(filter(None, tried), None)
         if found is None:
             return None
         vertices = found.topmost(self.graph)
@@ -161,10 +161,11 @@ class Calendar:
         occupancy = self.during(start, end, now)
         return place(Search(Query(compiled), self.graph, occupancy), self._whole)
 
-    def _refusal(self, compiled: Compiled, now: int) -> Verdict:
-        end = now + (compiled.job.duration_seconds or self._horizon)
-        reason = self._too_long(compiled.job)
-        reason = reason or explain(compiled, self.graph, self.during(now, end, now))
+    def _refusal(self, variants: Variants, now: int) -> Verdict:
+        job = variants[0].job
+        end = now + (job.duration_seconds or self._horizon)
+        reason = self._too_long(job)
+        reason = reason or explain(variants, self.graph, self.during(now, end, now))
         if reason is None:
             reason = Reason(Level.TIME, "the cluster's calendar ends before the job would")
         return Verdict(Outcome.NO_MATCH, reason=reason)

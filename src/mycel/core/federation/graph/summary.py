@@ -26,7 +26,10 @@ def summarise(graph: ClusterGraph) -> Summary:
 
 
 def lacks(needs: Mapping[str, int], there: Mapping[str, int]) -> bool:
-    return any(there.get(name, 0) < amount for name, amount in needs.items())
+    for name, amount in needs.items():  # noqa: SIM110 - it is called for every cluster
+        if there.get(name, 0) < amount:
+            return True
+    return False
 
 
 def shortfall(needs: Mapping[str, int], totals: Mapping[str, int]) -> str:

@@ -20,7 +20,6 @@ Pruning by what lies below (`Kind.totals`, less what is taken) changes no answer
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 import msgspec
 
@@ -29,15 +28,22 @@ from mycel.core.federation.graph.occupancy import Occupancy
 from mycel.core.federation.graph.subsystems import attached, describe
 from mycel.core.federation.graph.vertex_kinds import Kind
 from mycel.core.federation.request.constraints import CONSTRAINED_TYPES
-from mycel.core.federation.request.counts import Count
 from mycel.core.federation.request.request_tree import SLOT
 
-from .request_levels import Compiled, Level, Wanted
-from .slot_packing import shares
+from .candidates import (
+    NOTHING,
+    NOTHING_OF_IT,
+    Candidates,
+    Found,
+    collect,
+    served,
+    supply_of,
+    total,
+)
+from .division import Demand, available, can_divide
+from .request_levels import Compiled, Level, Wanted, too_little
+from .slot_choice import mix
 
-Candidates = Mapping[str, Mapping[int, int]]
-"""By type: how many there are of each size."""
-NOTHING: Final[Candidates] = {}
 _Child = tuple[Kind, "Candidates | None", int]
 
 
@@ -47,6 +53,8 @@ class Shortage(msgspec.Struct, frozen=True):
     wanted: Wanted
     found: int
     parent: str
+    beside: bool = False
+    """Whether others of its type were wanted beside it, and took theirs first."""
 
 
 class Query:
@@ -77,28 +85,40 @@ class Query:
         if self.compiled.impossible:
             return False
         root, top = graph.root_kind, self.compiled.top
-        found: dict[str, dict[int, int]] = {}
-        step = self.step(root, top, True)
-        if self.pruning and step == (top, True, False) and self.permits(root, top, ""):
+        found: Found = {}
+        passes = root.type not in top.families and self.step(root, top, True) == (top, True, False)
+        if self.pruning and passes and self.permits(root, top, ""):
             # The root only passes candidates up: stop when there are enough of them.
             for child, count in root.children:
                 answer = self.answer(child, top, True, False, True)
                 if answer is not None:
                     collect(found, child, answer, count, top)
-                    if self.enough(found):
+                    if self.enough(top, found, ""):
                         return True
             return False
         collect(found, root, self.answer(root, top, True, False, True), 1, top)
-        return self.enough(found)
+        return self.enough(top, found, "")
 
-    def enough(self, found: Candidates) -> bool:
-        """Whether the candidates suffice for the topmost requests."""
-        for one in self.compiled.top.wanted:
-            there = total(found.get(one.request.type, NOTHING_OF_IT))
+    def enough(self, level: Level, found: Candidates, parent: str) -> bool:
+        """Whether candidates suffice for the requests of a level."""
+        for one in level.wanted:
+            sizes = found.get(one.request.type)
+            there = total(sizes) if sizes else 0
             if not one.request.count.largest(there):
-                self.note(one, there, "")
+                self.note(one, there, parent)
                 return False
-        return True
+        return not level.families or all(
+            self._family_suffices(level, type_, found, parent) for type_ in level.families
+        )
+
+    def _family_suffices(self, level: Level, type_: str, found: Candidates, parent: str) -> bool:
+        supply, members = supply_of(found, level, type_), level.families[type_].members
+        least = [Demand(number, one.request.count.minimum) for number, one in enumerate(members)]
+        if can_divide(supply, least):
+            return True
+        short = next(n for n in range(len(least)) if not can_divide(supply, least[: n + 1]))
+        self.note(members[short], available(supply, short), parent, beside=short > 0)
+        return False
 
     def now(self, occupancy: Occupancy) -> bool:
         return Search(self, occupancy.graph, occupancy).fits()
@@ -122,6 +142,12 @@ class Query:
     ) -> Candidates | None:
         if not (ignore_status or kind.up):
             return None
+        if level.families and kind.type in level.families:
+            family = level.families[kind.type]
+            return served(
+                kind,
+                (self.answer(kind, one, False, exclusive, ignore_status) for one in family.alone),
+            )
         step = self.step(kind, level, pristine)
         if step is None or not self.permits(kind, level, ""):
             return None
@@ -129,7 +155,7 @@ class Query:
             return None
         below, open_, slot = step
         inside = exclusive or slot or _is_exclusive(kind, level)
-        found: dict[str, dict[int, int]] = {}
+        found: Found = {}
         if not self.pruning:
             self._visit_each(kind, below, open_, inside, ignore_status, found)
             return self.finish(kind, level, below if slot else None, found)
@@ -146,7 +172,7 @@ class Query:
         pristine: bool,
         exclusive: bool,
         ignore_status: bool,
-        found: dict[str, dict[int, int]],
+        found: Found,
     ) -> None:
         """However many children are alike: for comparison."""
         for child, count in kind.children:
@@ -159,10 +185,9 @@ class Query:
         built of them."""
         wanted = level.by_type.get(kind.type)
         slot = level.slot if level.slot is not None else wanted and wanted.contents.slot
-        if slot:
-            direct = slot.contents.types <= kind.child_types
-            if direct or (self._skips and wanted is not None):
-                return slot.contents, self._skips, True
+        direct = slot and slot.contents.anchors(kind.child_types)
+        if slot and (direct or (self._skips and wanted is not None)):
+            return slot.contents, self._skips, True
         if wanted is not None:
             return wanted.contents, self._skips, False
         return (level, True, False) if pristine else None
@@ -188,11 +213,11 @@ class Query:
     def hopeless(self, free: Mapping[str, int], kind: Kind, level: Level) -> bool:
         """Whether too little lies below for what the level asks."""
         if level.slot is not None:
-            return any(free.get(name, 0) < amount for name, amount in level.slot.needs)
+            return too_little(free, level.slot.needs)
         wanted = level.by_type.get(kind.type)
         if wanted is None:
-            return level.types.isdisjoint(kind.totals)
-        return any(free.get(name, 0) < amount for name, amount in wanted.needs)
+            return level.asked.isdisjoint(kind.totals)
+        return too_little(free, wanted.needs)
 
     def finish(
         self, kind: Kind, level: Level, slot_contents: Level | None, found: Candidates
@@ -203,30 +228,29 @@ class Query:
         wanted = level.by_type.get(kind.type)
         if wanted is None:
             return found
-        for one in wanted.contents.wanted:
-            there = total(found.get(one.request.type, NOTHING_OF_IT))
-            if not one.request.count.largest(there):
-                self.note(one, there, kind.type)
-                return None
-        return NOTHING
+        return NOTHING if self.enough(wanted.contents, found, kind.type) else None
 
     def slots(self, contents: Level, found: Candidates) -> int:
         """How many slots can be made of the candidates."""
-        fewest = -1
-        for one in contents.wanted:
-            sizes = found.get(one.request.type, NOTHING_OF_IT)
-            per_slot = share_of(one.request.count, total(sizes))
-            number = shares(sizes, per_slot) if per_slot else 0
-            if not number:
-                self.note(one, total(sizes), SLOT)
-                return 0
-            fewest = number if fewest < 0 else min(fewest, number)
-        return max(fewest, 0)
+        number = sum(mix(contents, found))
+        if not number:
+            self._note_slot(contents, found)
+        return number
 
-    def note(self, wanted: Wanted, found: int, parent: str) -> None:
+    def _note_slot(self, contents: Level, found: Candidates) -> None:
+        for one in contents.wanted:
+            there = total(found.get(one.request.type, NOTHING_OF_IT))
+            if there < one.request.count.minimum:
+                self.note(one, there, SLOT)
+        for type_, family in contents.families.items():
+            for number, one in enumerate(family.members):
+                there = available(supply_of(found, contents, type_), number)
+                self.note(one, there, SLOT, beside=there >= one.request.count.minimum)
+
+    def note(self, wanted: Wanted, found: int, parent: str, *, beside: bool = False) -> None:
         known = self.shortages.get(wanted.contents.number)
         if known is None or known.found < found:
-            self.shortages[wanted.contents.number] = Shortage(wanted, found, parent)
+            self.shortages[wanted.contents.number] = Shortage(wanted, found, parent, beside)
 
     def _lack(self, what: str) -> None:
         self.lacking[what] = self.lacking.get(what, 0) + 1
@@ -234,9 +258,6 @@ class Query:
     @property
     def by_name(self) -> bool:
         return self._by_name
-
-
-NOTHING_OF_IT: Final[Mapping[int, int]] = {}
 
 
 class Search:
@@ -250,7 +271,7 @@ class Search:
 
     def fits(self) -> bool:
         found = self.roots()
-        return found is not None and self.query.enough(found)
+        return found is not None and self.query.enough(self.query.compiled.top, found, "")
 
     def roots(self) -> Candidates | None:
         """All candidates for the topmost requests."""
@@ -259,7 +280,7 @@ class Search:
             return None
         top, root = query.compiled.top, self.graph.root_kind
         answer = self.visit(ROOT, top, True, False)
-        found: dict[str, dict[int, int]] = {}
+        found: Found = {}
         collect(found, root, answer, 1, top)
         return found
 
@@ -280,6 +301,9 @@ class Search:
         self, vertex: int, kind: Kind, level: Level, pristine: bool, exclusive: bool
     ) -> Candidates | None:
         query, occupancy = self.query, self._occupancy
+        family = level.families.get(kind.type)
+        if family is not None:
+            return served(kind, (self.visit(vertex, one, False, exclusive) for one in family.alone))
         free: Mapping[str, int] = kind.totals
         inside = exclusive or _is_exclusive(kind, level)
         if occupancy is not None:
@@ -298,7 +322,7 @@ class Search:
         if query.aggregates and query.hopeless(free, kind, level):
             return None
         below, open_, slot = step
-        found: dict[str, dict[int, int]] = {}
+        found: Found = {}
         for child, answer, count in self._below(vertex, kind, below, open_, inside or slot):
             collect(found, child, answer, count, below)
         return query.finish(kind, level, below if slot else None, found)
@@ -321,34 +345,6 @@ class Search:
         for own, count in counts.items():
             if count:
                 yield own, query.answer(own, level, pristine, exclusive, idle), count
-
-
-def collect(
-    found: dict[str, dict[int, int]],
-    child: Kind,
-    answer: Candidates | None,
-    count: int,
-    level: Level,
-) -> None:
-    """Adds what `count` children of one kind offer."""
-    if answer is None:
-        return
-    if child.type in level.types:
-        sizes = found.setdefault(child.type, {})
-        sizes[child.size] = sizes.get(child.size, 0) + count
-    for name, offered in answer.items():
-        sizes = found.setdefault(name, {})
-        for size, number in offered.items():
-            sizes[size] = sizes.get(size, 0) + number * count
-
-
-def total(sizes: Mapping[int, int]) -> int:
-    return sum(size * count for size, count in sizes.items())
-
-
-def share_of(count: Count, available: int) -> int:
-    """How much one slot takes. A range takes the most that is acceptable, as in Fluxion."""
-    return count.largest(available)
 
 
 def _is_exclusive(kind: Kind, level: Level) -> bool:

@@ -9,11 +9,13 @@ import msgspec
 from mycel.core.federation.graph.cluster_graph import ROOT, ClusterGraph
 from mycel.core.federation.request.request_tree import SLOT
 
-from .matcher import Search, share_of
-from .request_levels import Level, Wanted
-from .slot_packing import bundles
+from .candidates import ALONE, Served
+from .matcher import Search
+from .request_levels import Level, Wanted, only
+from .slot_building import Offer, build_slots, share_out
 
-Slot = tuple[int, ...]
+Slot = tuple[tuple[int, Wanted], ...]
+Offered = tuple[str, Offer[int] | Slot]
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -47,12 +49,7 @@ def place(search: Search, whole: frozenset[str] = frozenset()) -> Placement | No
         return None
     placer = _Placer(search)
     top = search.query.compiled.top
-    candidates: list[tuple[str, int | Slot]] = []
-    if search.graph.root_kind.type in top.types:
-        candidates.append((search.graph.root_kind.type, ROOT))
-    else:
-        candidates.extend(placer.offers(ROOT, top, True, False))
-    placer.choose(candidates, top, True, False)
+    placer.choose(list(placer.offered_by(ROOT, top, True, False)), top, False)
     return _widened(placer.result(), search.graph, whole) if whole else placer.result()
 
 
@@ -85,33 +82,31 @@ class _Placer:
             shared.pop(vertex, None)
         return Placement(tuple(sorted(held)), tuple(sorted(shared)))
 
-    def choose(
-        self,
-        candidates: list[tuple[str, int | Slot]],
-        level: Level,
-        pristine: bool,
-        exclusive: bool,
-    ) -> None:
+    def choose(self, candidates: list[Offered], level: Level, exclusive: bool) -> None:
         """Takes of each request as many as it accepts."""
-        for wanted in level.wanted:
-            offered = [one for name, one in candidates if name == wanted.request.type]
-            left = wanted.request.count.largest(sum(map(self._size, offered)))
+        if level.slot is not None:
+            slots = [one for _, one in candidates if not isinstance(one, Offer)]
+            for slot in slots[: level.slot.request.count.largest(len(slots))]:
+                for vertex, wanted in slot:
+                    self._take(vertex, wanted, True)
+            return
+        by_type: dict[str, list[Offer[int]]] = {}
+        for name, one in candidates:
+            if isinstance(one, Offer):
+                by_type.setdefault(name, []).append(one)
+        for type_, wanted in level.by_type.items():
+            offered = by_type.get(type_, [])
+            left = wanted.request.count.largest(sum(one.size for one in offered))
             for one in offered:
                 if left <= 0:
                     break
-                left -= self._size(one)
-                if isinstance(one, tuple):
-                    self._take_slot(one, wanted)
-                else:
-                    self._take(one, wanted, exclusive)
-
-    def _size(self, one: int | Slot) -> int:
-        return 1 if isinstance(one, tuple) else self._graph.kind(one).size
-
-    def _take_slot(self, members: Slot, slot: Wanted) -> None:
-        by_type = slot.contents.by_type
-        for vertex in members:
-            self._take(vertex, by_type[self._graph.kind(vertex).type], True)
+                left -= one.size
+                self._take(one.item, wanted, exclusive)
+        for type_, family in level.families.items():
+            shared = share_out(level, type_, by_type.get(type_, []))
+            for wanted, vertices in zip(family.members, shared, strict=True):
+                for vertex in vertices:
+                    self._take(vertex, wanted, exclusive)
 
     def _take(self, vertex: int, wanted: Wanted, exclusive: bool) -> None:
         inside = exclusive or wanted.request.exclusive is True
@@ -120,61 +115,46 @@ class _Placer:
             self._exclusive.update(dict.fromkeys(self._graph.subtree(vertex)))
         (self._exclusive if inside else self._shared)[vertex] = None
         contents = wanted.contents
-        if not contents.wanted:
+        if contents.slot is None and not contents.asked:
             return
-        below = list(self._contents(vertex, wanted, inside))
-        self.choose(below, contents, self._query.compiled.job.skips_levels, inside)
+        self.choose(list(self._offers(vertex, only(wanted), False, inside)), contents, inside)
 
-    def _contents(
-        self, vertex: int, wanted: Wanted, exclusive: bool
-    ) -> Iterator[tuple[str, int | Slot]]:
-        """The candidates below a vertex that was taken for a request."""
-        alone = Level(-1, {wanted.request.type: wanted}, None, frozenset((wanted.request.type,)))
-        step = self._query.step(self._graph.kind(vertex), alone, False)
+    def offered_by(
+        self, vertex: int, level: Level, pristine: bool, exclusive: bool
+    ) -> Iterator[Offered]:
+        """The vertex itself, if it is asked for, or else what it hands up."""
+        answer = self._search.visit(vertex, level, pristine, exclusive)
+        if answer is None:
+            return
+        kind = self._graph.kind(vertex)
+        if kind.type in level.types:
+            yield kind.type, Offer(ALONE, kind.size, vertex)
+        elif kind.type in level.families:
+            (key,) = answer
+            assert isinstance(key, Served), "its type is requested several times"
+            yield kind.type, Offer(key.able, kind.size, vertex)
+        elif answer:
+            yield from self._offers(vertex, level, pristine, exclusive)
+
+    def _offers(
+        self, vertex: int, level: Level, pristine: bool, exclusive: bool
+    ) -> Iterator[Offered]:
+        """What lies below."""
+        step = self._query.step(self._graph.kind(vertex), level, pristine)
         assert step is not None, "it was matched"
         below, open_, slot = step
         if slot:
-            yield from self._slots(vertex, below, open_)
-        else:
-            yield from self._children(vertex, below, open_, exclusive)
-
-    def offers(
-        self, vertex: int, level: Level, pristine: bool, exclusive: bool
-    ) -> Iterator[tuple[str, int | Slot]]:
-        """What a vertex that nobody asked for hands up."""
-        step = self._query.step(self._graph.kind(vertex), level, pristine)
-        if step is None:
-            return
-        below, open_, slot = step
-        if slot:
-            yield from self._slots(vertex, below, open_)
+            found: dict[str, list[Offer[int]]] = {}
+            for name, one in self._children(vertex, below, open_, True):
+                if isinstance(one, Offer):
+                    found.setdefault(name, []).append(one)
+            for made in build_slots(below, found):
+                yield SLOT, tuple(made)
         else:
             yield from self._children(vertex, below, open_, exclusive)
 
     def _children(
         self, vertex: int, level: Level, pristine: bool, exclusive: bool
-    ) -> Iterator[tuple[str, int | Slot]]:
+    ) -> Iterator[Offered]:
         for child in self._graph.children(vertex):
-            answer = self._search.visit(child, level, pristine, exclusive)
-            if answer is None:
-                continue
-            name = self._graph.kind(child).type
-            if name in level.types:
-                yield name, child
-            if answer:
-                yield from self.offers(child, level, pristine, exclusive)
-
-    def _slots(
-        self, vertex: int, contents: Level, pristine: bool
-    ) -> Iterator[tuple[str, int | Slot]]:
-        found = list(self._children(vertex, contents, pristine, True))
-        parts: list[list[list[int]]] = []
-        for wanted in contents.wanted:
-            members = [
-                one for name, one in found if name == wanted.request.type and isinstance(one, int)
-            ]
-            sizes = [self._graph.kind(one).size for one in members]
-            per_slot = share_of(wanted.request.count, sum(sizes))
-            parts.append([[members[p] for p in bundle] for bundle in bundles(sizes, per_slot)])
-        for bundle in zip(*parts, strict=False):
-            yield SLOT, tuple(vertex for part in bundle for vertex in part)
+            yield from self.offered_by(child, level, pristine, exclusive)

@@ -69,11 +69,29 @@ def walk(requests: tuple[Request, ...]) -> Iterator[Request]:
 
 
 def least_needs(requests: tuple[Request, ...]) -> dict[str, int]:
-    """How much of each type the tree takes at least."""
+    """How much of each type the tree takes at least. Slots side by side are alternatives."""
     needs: dict[str, int] = {}
+    alternatives = []
     for request in requests:
-        if request.type != SLOT:
-            needs[request.type] = needs.get(request.type, 0) + request.count.minimum
-        for kind, amount in least_needs(request.contents).items():
-            needs[kind] = needs.get(kind, 0) + amount * request.count.minimum
+        inside = {
+            kind: amount * request.count.minimum
+            for kind, amount in least_needs(request.contents).items()
+        }
+        if request.type == SLOT:
+            alternatives.append(inside)
+            continue
+        needs[request.type] = needs.get(request.type, 0) + request.count.minimum
+        _add(needs, inside)
+    if alternatives:
+        first, *others = alternatives
+        common = {
+            kind: min(amount, *(one.get(kind, 0) for one in others)) if others else amount
+            for kind, amount in first.items()
+        }
+        _add(needs, {kind: amount for kind, amount in common.items() if amount})
     return needs
+
+
+def _add(needs: dict[str, int], more: dict[str, int]) -> None:
+    for kind, amount in more.items():
+        needs[kind] = needs.get(kind, 0) + amount
