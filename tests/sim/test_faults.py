@@ -28,6 +28,7 @@ def _engine(policy: str, faults: list[Fault], spines: int = 2) -> Engine:
 
 
 POLICIES = ["central-fifo", "random", "power-of-d", "sparrow", "work-stealing", "gossip", "homes"]
+POLICIES += ["dht", "directory"]
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -95,6 +95,36 @@ def test_sparrow_sends_six_messages_a_task() -> None:
     assert _run("sparrow").counters.messages == 6 * 480
 
 
+def test_two_replicas_of_a_directory_give_the_same_place_and_one_is_refused() -> None:
+    jobs = _jobs([(0, 10), (0, 10)])
+    jobs[1].entry = 1
+    kind = policy_named("directory")
+    engine = Engine(
+        [Capacity(1000)] * 2,
+        jobs,
+        kind,
+        kind.options_type(replicas=2),
+        network=ConstantNetwork(NS_PER_MS),
+        settings=Settings(schedulers=2),
+    )
+    engine.run()
+    assert sorted(job.tasks[0].server for job in jobs) == [0, 1]
+    starts_ms = sorted(job.tasks[0].start_ns / NS_PER_MS for job in jobs)
+    # Each scheduler is a replica. Sent; refused by the server; sent again.
+    assert starts_ms == [1, 3]
+
+
+def test_what_a_hash_table_says_is_as_old_as_it_was_published() -> None:
+    """The first job fills the only server that is published as empty; the second one is refused."""
+    jobs = _jobs([(1, 10), (2, 10)])
+    kind = policy_named("dht")
+    options = kind.options_type(publish_ms=60_000, cache_ms=0)
+    engine = Engine([Capacity(1000)] * 2, jobs, kind, options, network=ConstantNetwork(NS_PER_MS))
+    engine.run()
+    assert sorted(job.tasks[0].server for job in jobs) == [0, 1]
+    assert jobs[1].tasks[0].start_ns > jobs[1].arrival_ns + 3 * NS_PER_MS
+
+
 def test_shortest_first_goes_first() -> None:
     jobs = _jobs([(0, 10), (1, 8), (2, 2)])
     engine = Engine([Capacity(1000)], jobs, policy_named("central-sjf"))
@@ -177,7 +207,9 @@ def test_servers_that_differ_are_refused_by_policies_that_do_not_look() -> None:
         Engine([Capacity(1000), Capacity(2000)], _jobs([(0, 1)]), policy_named("random"))
 
 
-@pytest.mark.parametrize("policy", ["homes", "best-fit", "packing", "dot-product", "fgd"])
+@pytest.mark.parametrize(
+    "policy", ["homes", "best-fit", "packing", "dot-product", "fgd", "dht", "directory"]
+)
 def test_tasks_of_several_shapes_on_servers_that_differ(policy: str) -> None:
     """Cores, memory and shared GPUs at once, near the capacity."""
     shapes = [

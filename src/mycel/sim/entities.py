@@ -84,6 +84,10 @@ class Resources:
         for gpu in gpus:
             self.gpus_milli[gpu] += demand.gpu_milli
 
+    def copy(self, other: Resources) -> None:
+        self.cores_milli, self.memory_mib = other.cores_milli, other.memory_mib
+        self.gpus_milli = list(other.gpus_milli)
+
     def reset(self) -> None:
         self.cores_milli = self.capacity.cores_milli
         self.memory_mib = self.capacity.memory_mib

@@ -54,6 +54,17 @@ class Ledger:
         self.cores_free_milli -= demand.cores_milli
         return member, demand, gpus
 
+    def correct(self, member: int, free: Resources, booked: Iterable[Demand]) -> None:
+        """The member has told what it has free. Of what was booked since, as much as fits counts:
+        the rest was booked by mistake, and the member will refuse it."""
+        book = self.books[member]
+        before = book.cores_milli
+        book.copy(free)
+        for demand in booked:
+            if book.fits(demand):
+                book.take(demand, book.best_gpus(demand))
+        self.cores_free_milli += book.cores_milli - before
+
     def release(self, hold: Hold) -> None:
         member, demand, gpus = hold
         self.books[member].give(demand, gpus)

@@ -91,7 +91,12 @@ class QueuePolicy(Policy):
     def drain(self, server: int) -> None:
         queue = self.queues[server]
         while queue and self.servers[server].fits(queue[0].demand):
-            self.engine.start(queue.popleft(), server)
+            task = queue.popleft()
+            self.engine.start(task, server)
+            self.started(task, server)
+
+    def started(self, task: Task, server: int) -> None:
+        """The task has left the server's queue. Runs at the server."""
 
     def load(self, server: int) -> int:
         """Tasks that run or wait there."""

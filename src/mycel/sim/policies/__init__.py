@@ -27,6 +27,8 @@ POLICIES: Final[dict[str, tuple[str, str, str]]] = {
     "eagle": ("hawk", "Eagle", "Hawk, but short tasks avoid servers with long ones"),
     "work-stealing": ("work_stealing", "WorkStealing", "random queues; idle servers steal"),
     "least-loaded": ("least_loaded", "LeastLoaded", "the emptiest server of a stale snapshot"),
+    "dht": ("dht", "DhtLookUp", "looks servers up by capability in a distributed hash table"),
+    "directory": ("directory", "Directory", "asks a replicated central directory for places"),
     "gossip": ("gossip", "GossipNearest", "here if there is room, else the nearest believed to"),
     "random-walk": ("random_walk", "RandomWalk", "here if there is room, else a random neighbour"),
     "homes": ("homes", "Homes", "own workers first, then forward to schedulers with room"),
