@@ -152,6 +152,9 @@ class Clock:
     def unix(self) -> float:
         return self.time
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.call_at(self.time, callback)
+
     def call_at(self, when: float, callback: Callable[[], None]) -> None:
         self._due.append((when, callback))
 

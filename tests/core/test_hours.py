@@ -89,6 +89,9 @@ class Clock:
     def unix(self) -> float:
         return self.time
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.call_at(self.time, callback)
+
     def call_at(self, when: float, callback: Callable[[], None]) -> None:
         self.due.append((when, callback))
 

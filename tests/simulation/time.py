@@ -52,6 +52,9 @@ class ProcessClock:
     def unix(self) -> float:
         return self._world.now() + EPOCH
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.call_at(0.0, callback)
+
     def call_at(self, when: float, callback: Callable[[], None]) -> None:
         def due() -> None:
             if not self.is_alive:

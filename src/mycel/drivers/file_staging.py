@@ -89,20 +89,21 @@ class FileStaging:
         self._gates: dict[LaneId, _Gate] = {}
         self._discarding: set[asyncio.Task[None]] = set()
 
-    def submit(self, lane: LaneId, runs: list[Run]) -> None:
+    def take(self, lane: LaneId, runs: list[Run]) -> list[Run]:
+        """Keeps the runs with files, and those behind them; returns the others."""
         filed = [run for run in runs if _has_files(run)]
         if not filed:
-            if lane in self._gates:
-                self._hand_on(lane, runs)
-            else:
-                self._submit(lane, runs)
-            return
+            if lane not in self._gates:
+                return runs
+            self._hand_on(lane, runs)
+            return []
         plain = [run for run in runs if not _has_files(run)]
         if plain:
             self._hand_on(lane, plain)
         for run in filed:
             one = self._filed[run.attempt] = _Filed(lane, run)
             one.preparing = asyncio.create_task(self._prepare(one))
+        return []
 
     def withdraw(self, attempts: list[AttemptId]) -> list[AttemptId]:
         """Withdraws those that are here, and returns the others."""

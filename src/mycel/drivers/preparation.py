@@ -70,16 +70,17 @@ class HeldRuns:
         """What the runs that have left this stage use, until they end."""
         self._closing = False
 
-    def submit(self, lane: LaneId, runs: list[Run]) -> None:
+    def take(self, lane: LaneId, runs: list[Run]) -> list[Run]:
+        """Keeps the runs that need something, and those behind them; returns the others."""
         held = self._held.get(lane)
         if held is None:
             need_of = self._preparation.need_of
             if not any(need_of(run) for run in runs):
-                self._submit(lane, runs)
-                return
+                return runs
             held = self._held[lane] = deque()
         held.extend(runs)
         self._pass_on(lane)
+        return []
 
     def withdraw(self, attempts: list[AttemptId]) -> list[AttemptId]:
         """Withdraws those that are held, and returns the others."""

@@ -32,25 +32,32 @@ class StagedDriver:
         """`timeout`: how long a task may run, given what it asks for."""
         self._listener = listener
         self.inner = make(self)
-        self._submit = self.inner.submit
         self._stages: list[FileStaging | HeldRuns] = []
         """The one nearest to the driver first."""
+        self._held: HeldRuns | None = None
         self._files: FileStaging | None = None
         if preparation is not None:
-            held = HeldRuns(self, preparation, self._submit)
-            self._stages.append(held)
-            self._submit = held.submit
+            self._held = HeldRuns(self, preparation, self.inner.submit)
+            self._stages.append(self._held)
         if files is not None:
-            self._files = FileStaging(self, files, self._submit, timeout)
+            self._files = FileStaging(self, files, self._submit_with_files, timeout)
             self._stages.append(self._files)
-            self._submit = self._files.submit
 
     @property
     def name(self) -> str:
         return self.inner.name
 
     def submit(self, lane: LaneId, runs: list[Run]) -> None:
-        self._submit(lane, runs)
+        if self._files is not None:
+            runs = self._files.take(lane, runs)
+        if runs:
+            self._submit_with_files(lane, runs)
+
+    def _submit_with_files(self, lane: LaneId, runs: list[Run]) -> None:
+        if self._held is not None:
+            runs = self._held.take(lane, runs)
+        if runs:
+            self.inner.submit(lane, runs)
 
     def withdraw(self, attempts: list[AttemptId]) -> None:
         for stage in reversed(self._stages):

@@ -1,10 +1,10 @@
-"""Stays awake for a moment while something is about to come.
+"""Keeps the event loop busy for a moment while an answer is about to arrive.
 
-A processor with nothing to do falls asleep, and to wake it takes longer than much of the work
-that it is woken for: of what a lone task takes from end to end that is a fifth. So who has sent a
-lone task keeps its loop turning until the answer comes, and then for the client's next one, but
-never for long. Whoever else wants the processor gets it between two rounds, and the vigil is
-over: it is of use on an idle machine only. After one in vain the next few are left out.
+An idle processor falls asleep, and waking it takes longer than much of the work it is woken for:
+a fifth of a lone task's time from end to end. So a scheduler that has sent a lone task keeps its
+loop turning until the answer comes, and then until the client's next request, but never for long.
+Between two rounds any other process can have the processor. If one takes it, polling stops, since
+it helps only on an idle machine. After polling in vain, the next few times are skipped.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-MOMENT_SECONDS: Final = 0.0005
-"""Most answers come within half of it."""
+POLL_SECONDS_MAX: Final = 0.0005
+"""Most answers arrive within half of it."""
 ROUND_SECONDS_MAX: Final = 0.0002
-"""When one takes longer, somebody else has had the processor."""
-LEFT_OUT: Final = 5
+"""If a round takes longer, another process has had the processor."""
+SKIPPED_AFTER_FAILURE: Final = 5
 
 CallSoon = Callable[[Callable[[], None]], object]
 
 
-class Vigil:
-    """Of a scheduler, for the answer to a lone task and for the question after it."""
+class BusyPoll:
+    """A scheduler's, for the answer to a lone task and for the request after it."""
 
     def __init__(
         self,
@@ -36,22 +36,22 @@ class Vigil:
     ) -> None:
         self._tasks_out = tasks_out
         self._answer = _Wait(call_soon, now, give_way)
-        self._question = _Wait(call_soon, now, give_way)
+        self._request = _Wait(call_soon, now, give_way)
 
-    def sent(self) -> None:
-        """Tasks have left for a worker."""
+    def tasks_sent(self) -> None:
         if self._tasks_out() == 1:
             self._answer.begin()
 
-    def asked(self) -> None:
-        self._question.end()
+    def request_arrived(self) -> None:
+        self._request.end()
 
-    def hears(self, take: Callable[[], None]) -> None:
-        """`take` takes in what has come from a worker."""
-        was_awaited = self._answer.end()
-        take()
-        if was_awaited and not self._tasks_out():
-            self._question.begin()
+    def answer_arrived(self) -> bool:
+        """Whether it was polled for."""
+        return self._answer.end()
+
+    def answer_handled(self, was_polled: bool) -> None:
+        if was_polled and not self._tasks_out():
+            self._request.begin()
 
 
 class _Wait:
@@ -63,24 +63,24 @@ class _Wait:
         self._give_way = give_way
         self._is_on = False
         self._ends_at = self._round_at = 0.0
-        self._to_leave_out = 0
+        self._to_skip = 0
 
     def begin(self) -> None:
-        if self._to_leave_out:
-            self._to_leave_out -= 1
+        if self._to_skip:
+            self._to_skip -= 1
         elif not self._is_on:
             self._is_on = True
             self._call_soon(self._first_round)
 
     def end(self) -> bool:
-        """It has come; whether it was waited for."""
+        """Whether it was polling."""
         was_on, self._is_on = self._is_on, False
         return was_on
 
     def _first_round(self) -> None:
-        """When all is done that was left to do in this round of the loop."""
+        """Runs after everything else in this round of the loop."""
         self._round_at = self._now()
-        self._ends_at = self._round_at + MOMENT_SECONDS
+        self._ends_at = self._round_at + POLL_SECONDS_MAX
         self._round()
 
     def _round(self) -> None:
@@ -90,7 +90,7 @@ class _Wait:
         now = self._now()
         if now > self._ends_at or now - self._round_at > ROUND_SECONDS_MAX:
             self._is_on = False
-            self._to_leave_out = LEFT_OUT
+            self._to_skip = SKIPPED_AFTER_FAILURE
             return
         self._round_at = now
         self._call_soon(self._round)

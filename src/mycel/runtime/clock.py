@@ -19,6 +19,10 @@ class Clock(Protocol):
 
     def unix(self) -> float: ...
 
+    def call_soon(self, callback: Callable[[], None], /) -> object:
+        """Next, but never inside this call."""
+        ...
+
     def call_at(self, when: float, callback: Callable[[], None]) -> None:
         """Not before `when`; at once if that has passed, but never inside this call."""
         ...
@@ -33,6 +37,7 @@ class LoopClock:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self.call_soon = loop.call_soon
 
     def now(self) -> float:
         return boot_seconds()

@@ -81,7 +81,7 @@ class Runtime:
         self._inbox.append(event)
         if not self._turn_is_due and not self._stopped:
             self._turn_is_due = True
-            self._clock.call_at(0.0, self._due)
+            self._clock.call_soon(self._due)
 
     def turn_now(self) -> None:
         """For an adapter that has posted all it had: no need to wait for the loop's next round.

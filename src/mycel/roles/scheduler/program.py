@@ -30,7 +30,7 @@ from mycel.core.scheduler import Scheduler
 from mycel.discovery.peer_book import PeerBook
 from mycel.membership.protocols import reserves, ways_of
 from mycel.roles.role_process import Options, Program, RoleFault, run
-from mycel.runtime.busy_poll import Vigil
+from mycel.runtime.busy_poll import BusyPoll
 from mycel.runtime.clock import LoopClock
 from mycel.store.checkpoints import CheckpointFiles
 from mycel.store.live_logs import LiveLogs
@@ -272,7 +272,7 @@ def _node(
         reserves=reserves(configuration),
         revoking=program.revoking,
         checkpoints=checkpoints,
-        vigil=Vigil(loop.call_soon, lambda: machine.tasks_out),
+        busy_poll=BusyPoll(loop.call_soon, lambda: machine.tasks_out),
         credentials=credentials,
         arrival=program.arrival(),
         blobs=keeping.channels,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -63,7 +62,7 @@ from mycel.membership.member import Member, NoteLine
 from mycel.membership.probes import Checks
 from mycel.membership.protocols import schedulers_topic
 from mycel.membership.revocations import Revoking
-from mycel.runtime.busy_poll import Vigil
+from mycel.runtime.busy_poll import BusyPoll
 from mycel.runtime.clock import Clock
 from mycel.runtime.runtime import Runtime
 from mycel.store.checkpoints import Checkpoints, Found, MemoryCheckpoints, Taken
@@ -117,7 +116,7 @@ class SchedulerNode(Member):
         reserves: bool = False,
         revoking: Revoking | None = None,
         checkpoints: Checkpoints | None = None,
-        vigil: Vigil | None = None,
+        busy_poll: BusyPoll | None = None,
         credentials: Credentials | None = None,
         arrival: Arrival | None = None,
         blobs: Channels | None = None,
@@ -164,7 +163,7 @@ class SchedulerNode(Member):
         )
         self._checks = Checks(self, self._signals, clock, self.runtime.post)
         self._journal = journal
-        self._vigil = vigil
+        self._busy_poll = busy_poll
         self._checkpoints: Checkpoints = checkpoints or MemoryCheckpoints()
         self._topic = schedulers_topic(swarm_name)
         self._credentials = credentials
@@ -218,15 +217,14 @@ class SchedulerNode(Member):
 
     def _send_ahead(self, effect: SendAhead) -> None:
         self._links.send(effect.peer, effect.message)
-        if self._vigil is not None and type(effect.message) is Assign:
-            self._vigil.sent()
+        if self._busy_poll is not None and type(effect.message) is Assign:
+            self._busy_poll.tasks_sent()
 
     def frames(self, stream: Stream, frames: list[bytes], arrived_at: float) -> None:
-        take = partial(super().frames, stream, frames, arrived_at)
-        if self._vigil is None:
-            take()
-        else:
-            self._vigil.hears(take)
+        was_polled = self._busy_poll is not None and self._busy_poll.answer_arrived()
+        super().frames(stream, frames, arrived_at)
+        if was_polled and self._busy_poll is not None:
+            self._busy_poll.answer_handled(was_polled)
 
     def _keep_checkpoint(self, effect: KeepCheckpoint) -> None:
         part = effect.part
@@ -267,8 +265,8 @@ class SchedulerNode(Member):
         self.post(Reconfigure(settings))
 
     def post(self, event: Event) -> None:
-        if self._vigil is not None:
-            self._vigil.asked()
+        if self._busy_poll is not None:
+            self._busy_poll.request_arrived()
         self.runtime.post(event)
 
     def stop(self) -> None:
