@@ -35,6 +35,7 @@ class Member:
     __slots__ = (
         "assigned",
         "available",
+        "bandwidth",
         "capabilities",
         "expected",
         "free",
@@ -60,6 +61,8 @@ class Member:
         self.available = True
         """Healthy, and takes new work."""
         self.rtt_seconds: float | None = None
+        self.bandwidth = 0.0
+        """Bytes a second, as files were moved there lately; 0 if none were."""
         self.free = total_of(capabilities)
         """As it says itself; of one that is not linked, all."""
         self.running = 0
