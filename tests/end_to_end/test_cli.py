@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import SwarmMaker
 from .swarm import Swarm, eventually, is_alive, told_pid
 
 
@@ -241,3 +242,46 @@ def test_wrong_usage(swarm: Swarm, arguments: tuple[str, ...]) -> None:
     done = swarm.mycel(*arguments)
     assert done.code == 2, done
     assert "Traceback" not in done.err
+
+
+def test_following_outlives_the_scheduler(make_swarm: SwarmMaker, tmp_path: Path) -> None:
+    swarm = make_swarm()
+    swarm.up(workers=1)
+    file = tmp_path / "job.json"
+    gate = tmp_path / "gate"
+    wait = f"echo begins; while [ ! -e {gate} ]; do sleep 0.05; done; exit ${{code}}"
+    file.write_text(
+        json.dumps({"task": {"command": ["sh", "-c", wait]}, "matrix": {"code": [0, 3, 0]}})
+    )
+    process = swarm.popen("submit", "--follow", str(file))
+    assert process.stdout is not None
+    assert b"begins" in process.stdout.readline()
+    swarm.kill("scheduler")
+    swarm.up()
+    gate.touch()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    lines = [line.split(b"  ") for line in out.splitlines() if b"begins" not in line]
+    assert sorted(line[1:] for line in lines) == [
+        [b"failed", b"exit code 3"],
+        [b"succeeded", b"exit code 0"],
+        [b"succeeded", b"exit code 0"],
+    ]
+    assert b"2 succeeded, 1 failed" in err
+    assert b"1 \xc3\x97 exit code 3  (.1)" in err
+
+
+def test_a_job_that_is_no_longer_followed_goes_on(swarm: Swarm, tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    script = f"echo $$ > {tmp_path}/pid; sleep 600; true"
+    file.write_text(json.dumps({"command": ["sh", "-c", script], "name": str(tmp_path)}))
+    process = swarm.popen("submit", "--follow", str(file))
+    pid = told_pid(tmp_path / "pid")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert is_alive(pid)
+    [job] = swarm.mycel("jobs", "--json", "--name", str(tmp_path)).json["items"]
+    assert job["state"] == "running"
+    assert f"mycel follow {job['id']}".encode() in err
+    assert swarm.mycel("cancel", job["id"]).code == 0

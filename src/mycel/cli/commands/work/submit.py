@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
-import threading
-from typing import Final
-
-import msgspec
 
 from mycel.cli.arguments import connect, parser
-from mycel.cli.output_follower import Shown
+from mycel.cli.job_follower import follow_job
 from mycel.client import Client, Invalid, Job
-from mycel.client.errors import ClientError
 from mycel.client.job_files import JobFile
-from mycel.client.responses import Preview, Result, ShapePreview
+from mycel.client.responses import Preview, ShapePreview
 from mycel.console.errors import CommandError
-from mycel.console.tables import print_json, print_json_line, print_table, size
+from mycel.console.tables import print_json, print_table, size
 from mycel.console.terminal import write_own
 
 from .get import Moving
-
-OUTPUT_SECONDS: Final = 5.0
-"""So long the last output is waited for, once the last result is there."""
 
 
 def main(given: list[str]) -> int:
@@ -116,51 +107,13 @@ def _resources(shape: ShapePreview) -> str:
     return ", ".join(parts) or "a slot of its model"
 
 
-def _follow(client: Client, job: Job) -> None:
-    """Results as they come, and meanwhile what tasks that take longer write."""
-    output = threading.Thread(target=_show_output, args=(client, job.id), daemon=True)
-    output.start()
-    for result in client.results(job.id):
-        said = _said(result).partition("\n")[0]
-        print(f"{job.id}.{result.index}  {result.state}  {said}", flush=True)
-    output.join(OUTPUT_SECONDS)
-
-
-def _said(result: Result) -> str:
-    """In a line: what went wrong, the value, or a process' exit code."""
-    if result.error:
-        return result.error
-    if result.size:
-        return f"{size(result.size)}; Client.result brings it"
-    if result.value is None and result.exit_code is not None:
-        return f"exit code {result.exit_code}"
-    return msgspec.json.encode(result.value).decode()
-
-
-def _show_output(client: Client, job: str) -> None:
-    with contextlib.suppress(ClientError, BrokenPipeError):  # the results say what went wrong
-        Shown(prefixed=True, raw=True).show_all(client.follow_logs(job))
-
-
 def _report(client: Client, job: Job, options: argparse.Namespace) -> int:
     if options.follow:
-        if options.json:
-            for result in client.results(job.id):
-                print_json_line(result)
-        else:
-            _follow(client, job)
-        job = client.job(job.id)
-        return 0 if job.state == "succeeded" else 1
-    if options.wait:
-        job = client.wait_job(job.id)
+        return follow_job(client, job.id, as_json=options.json)
+    if not options.wait:
+        print_json(client.get(f"/api/v1/jobs/{job.id}")) if options.json else print(job.id)
+        return 0
+    code = follow_job(client, job.id, results=False, as_json=options.json)
     if options.json:
         print_json(client.get(f"/api/v1/jobs/{job.id}"))
-    elif options.wait:
-        counts = job.tasks
-        print(
-            f"{job.id}  {job.state}: {counts.succeeded} succeeded, {counts.failed} failed, "
-            f"{counts.cancelled} cancelled"
-        )
-    else:
-        print(job.id)
-    return 0 if not options.wait or job.state == "succeeded" else 1
+    return code
