@@ -25,6 +25,7 @@ from mycel.core import events
 from mycel.core.errors import Conflict, NotFound, Refusal, Unprocessable
 from mycel.core.identifiers import AttemptId, JobId, JobNumber, PeerId, RequestId
 from mycel.core.journal import AttemptEnded, JobOpened, TaskEnded
+from mycel.core.journal_codec import encode_specification
 from mycel.core.model.jobs import Specification
 from mycel.core.model.resources import Capabilities, Free, Gpu
 from mycel.core.rights import Rights
@@ -42,7 +43,7 @@ from mycel.core.views import (
     TaskView,
     WorkerView,
 )
-from mycel.store.interface import End, JobRow, Lines, Reader, Result
+from mycel.store.interface import DefinedBlock, End, JobDefinition, JobRow, Lines, Reader, Result
 from mycel.store.live_logs import Stretch
 from mycel.store.result_lines import lines_of
 from mycel.telemetry.counters import SchedulerFigures
@@ -477,6 +478,17 @@ class FakeBackend(Reader):
             number = self.jobs_by_id[before].number
             found = [job for job in found if job.number < number]
         return [job.row() for job in found[:limit]]
+
+    def definition(self, job: JobId) -> JobDefinition | None:
+        found = self.jobs_by_id.get(job)
+        if found is None:
+            return None
+        failed = [n for n, one in found.results.items() if one.ended.state != "succeeded"]
+        arguments = b"[" + b",".join(found.arguments) + b"]" if any(found.arguments) else b""
+        block = DefinedBlock(0, 0, found.count, arguments, tuple(sorted(failed)))
+        specification = encode_specification(found.specification)
+        opened = msgspec.structs.replace(found.row().opened, specification=specification)
+        return JobDefinition(opened, [], [block])
 
     def find_jobs(self, prefix: str, limit: int, ending: str = "") -> list[JobId]:
         known = self.jobs_by_id

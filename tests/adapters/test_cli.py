@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +18,8 @@ import pytest
 
 from mycel import __version__
 from mycel.access.home import Home, write_state
+from mycel.cli.command_parser import Parsed, parsers_only
+from mycel.cli.commands.completion import candidates
 from mycel.cli.commands.roles import parse
 from mycel.cli.main import COMMANDS, main
 from mycel.cli.task_texts import what_runs
@@ -298,6 +302,13 @@ def test_jobs_are_submitted_from_files(mycel: Terminal, tmp_path: Path) -> None:
         ("a.toml", 'command = "echo hello"\n', "a list of strings"),
         ("a.toml", 'count = 1\n[task]\ncommand = ["a"]\ncolour = 1\n', "line 4"),
         ("a.json", "[]", "has to hold a table"),
+        ("a.toml", 'nam = "x"\n[task]\ncommand = ["a"]\n', "did you mean `name`?"),
+        ("a.toml", '[task]\ncommand = ["a"]\ntimeot = 1\n', "did you mean `timeout`?"),
+        (
+            "a.toml",
+            'count = 1\n[task]\ncommand = ["a"]\nrequirements = { cpu_core = 1 }\n',
+            "did you mean `cpu_cores`?",
+        ),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_place(
@@ -472,3 +483,78 @@ def test_what_is_written_as_toml_reads_back() -> None:
     read = tomllib.loads(toml_writer.dumps(table))
     assert read == {"a": 1, "b": table["b"]}
     assert toml_writer.merged({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}) == {"a": {"b": 3, "c": 2}}
+
+
+# Completion, and what was mistyped
+
+
+def offered(*words: str) -> list[str]:
+    return candidates(list(words))
+
+
+def test_commands_options_and_choices_are_completed() -> None:
+    assert offered("su") == ["submit"]
+    assert set(offered("")) > {"run", "help", "context"}
+    assert offered("help", "wor") == ["workers", "worker"]
+    assert offered("submit", "--fo") == ["--follow"]
+    assert offered("token", "narrow", "--ex") == ["--expires"]
+    assert offered("token", "nar") == ["narrow"]
+    assert offered("store", "exp") == ["export"]
+    assert offered("store", "check", "--rep") == ["--repair"]
+    assert offered("run", "--sandbox", "") == ["required", "auto"]
+    assert offered("tasks", "--state", "f") == ["failed"]
+    assert offered("submit", "fi") == []  # a file: the shell knows them
+    assert offered("nonsense", "") == []
+
+
+@pytest.mark.usefixtures("home")
+def test_ids_and_names_are_completed(mycel: Terminal) -> None:
+    assert mycel("run", "--detach", "--", "true") == 0
+    task = mycel.out.strip()
+    job = task.partition(".")[0]
+    assert offered("show", "") == [job]
+    assert offered("explain", job[:20]) == [task]
+    assert offered("drain", "wor") == ["worker-1"]
+    assert mycel("__complete", "cancel", "") == 0
+    assert mycel.out == f"{job}\n"
+
+
+def test_nothing_is_offered_where_there_is_no_swarm(tmp_path: Path) -> None:
+    assert offered("show", "--home", str(tmp_path), "") == []
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"demo"}))
+def test_completion_runs_no_command(command: str) -> None:
+    entry = COMMANDS[command]
+    function = getattr(importlib.import_module(entry.module), entry.function)
+    with parsers_only(), pytest.raises(Parsed):
+        function([])
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_scripts_are_what_their_shells_read(mycel: Terminal, shell: str) -> None:
+    assert mycel("completion", shell) == 0
+    assert "mycel __complete" in mycel.out
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed")
+    subprocess.run([program, "-n"], input=mycel.out, text=True, check=True)
+
+
+def test_bash_completes(mycel: Terminal, tmp_path: Path) -> None:
+    assert mycel("completion", "bash") == 0
+    (tmp_path / "mycel").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mycel "$@"\n')
+    (tmp_path / "mycel").chmod(0o755)
+    asks = f'PATH="{tmp_path}:$PATH"; COMP_WORDS=(mycel submit --dr); COMP_CWORD=2; _mycel; '
+    done = subprocess.run(
+        ["bash", "-c", mycel.out + asks + 'echo "${COMPREPLY[@]}"'],
+        capture_output=True,
+        text=True,
+        env=environment(),
+    )
+    assert done.stdout == "--dry-run\n", done.stderr
+
+
+def test_help_of_a_command(mycel: Terminal) -> None:
+    assert mycel("help", "submit") == 0
+    assert "usage: mycel submit" in mycel.out

@@ -103,6 +103,7 @@ def test_submit_a_file_and_wait(swarm: Swarm, tmp_path: Path) -> None:
     ("name", "text", "said"),
     [
         ("job.toml", "[task\n", "line 1"),
+        ("job.toml", 'comand = ["true"]\ncommand = ["a"]\n', "line 1"),
         ("job.json", '{"task": }', "line 1, column 10"),
         ("job.toml", 'count = 1\n[task]\ncomand = ["true"]\n', "line 3"),
         ("job.toml", 'count = -1\n[task]\ncommand = ["true"]\n', "line 1"),

@@ -4,6 +4,7 @@ gateway is dead."""
 from __future__ import annotations
 
 import json
+import platform
 import signal
 import subprocess
 from pathlib import Path
@@ -188,3 +189,23 @@ def test_a_second_gateway_takes_over(founded: Swarm, make_swarm: SwarmMaker) -> 
         lambda: founded.worker_state("newcomer") == "healthy", "a newcomer joins by the second"
     )
     assert gateways() == [second["peer"]]
+
+
+def test_a_worker_goes_on_by_itself_and_is_called_after_its_host(
+    founded: Swarm, make_swarm: SwarmMaker
+) -> None:
+    guest = make_swarm("", name="guest")
+    done = guest.mycel("worker", "--detach", "--join", invite(founded))
+    assert done.code == 0, done
+    assert "worker runs as process" in done.out
+    host = platform.node().partition(".")[0]
+    eventually(lambda: founded.worker_state(host) == "healthy", "the guest has joined")
+    again = guest.mycel("worker", "--detach")
+    assert (again.code, "home in use" in again.err) == (1, True), again
+    # What it submits to is the founder's; the guest's own home says how to get there.
+    refused = guest.mycel("run", "--", "true")
+    assert (refused.code, "mycel login URL" in refused.err) == (125, True), refused
+    sent = guest.mycel("run", "--api", founded.api, "--token", founded.token, "--", "echo", "x")
+    assert (sent.code, sent.out) == (0, "x\n"), sent
+    assert guest.mycel("down").code == 0
+    eventually(lambda: founded.worker_state(host) == "", "the guest has left")

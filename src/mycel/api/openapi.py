@@ -52,6 +52,7 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "ending": {"type": "string"},
     "after": {"type": "integer", "minimum": 0},
     "follow": {"type": "boolean"},
+    "only": {"type": "string", "enum": ["failed"]},
     "dry_run": {"type": "boolean"},
     "hand_back_after": {"type": "number", "minimum": 0},
 }

@@ -164,6 +164,18 @@ ROUTES: Final = (
         problems=(422,),
     ),
     Route(
+        "POST",
+        "/api/v1/jobs/{job_id}/rerun",
+        SUBMIT,
+        job_routes.rerun_job,
+        "Submit a job once more, as a new one; with ?only=failed, what has not succeeded of it",
+        answers.JobAnswer,
+        query=("only",),
+        statuses=(201, 200),
+        problems=(404, 422, 429),
+        takes_key=True,
+    ),
+    Route(
         "GET",
         "/api/v1/jobs/{job_id}",
         READ,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn
@@ -16,20 +16,12 @@ _CHOICE: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 class Parsed(BaseException):
     """Instead of parsing: only the parser was wanted."""
 
-    def __init__(self, parser: CommandParser) -> None:
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
         super().__init__()
         self.parser = parser
 
 
 class CommandParser(argparse.ArgumentParser):
-    wanted_only = False
-    """While a completion asks what a command takes."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if CommandParser.wanted_only:
-            raise Parsed(self)
-        return super().parse_known_args(args, namespace)
-
     def error(self, message: str) -> NoReturn:
         super().error(message + self._hint(message))
 
@@ -50,11 +42,31 @@ def did_you_mean(given: str, known: Iterator[str] | list[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+def run_action(
+    command: str, actions: Mapping[str, Callable[[list[str]], int]], given: list[str]
+) -> int:
+    """Runs the action that is named, with the arguments around its name."""
+    for place, word in enumerate(given):
+        if word in actions:
+            return actions[word](given[:place] + given[place + 1 :])
+    parser = CommandParser(
+        prog=f"mycel {command}", epilog=f"'mycel {command} ACTION --help' says more."
+    )
+    parser.add_argument("action", choices=list(actions))
+    parser.parse_args(given)
+    raise AssertionError("argparse has refused it")
+
+
 @contextmanager
 def parsers_only() -> Iterator[None]:
-    """Commands raise `Parsed` with their parser, and do nothing."""
-    CommandParser.wanted_only = True
+    """Commands raise `Parsed` with their parser, and do nothing: each parses before it acts."""
+
+    def only(parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        raise Parsed(parser)
+
+    parse = argparse.ArgumentParser.parse_known_args
+    argparse.ArgumentParser.parse_known_args = only  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
-        CommandParser.wanted_only = False
+        argparse.ArgumentParser.parse_known_args = parse  # type: ignore[method-assign]

@@ -50,17 +50,32 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
     "Work": {
         "run": Command("run a command on a worker and wait for it", "mycel.cli.commands.work.run"),
         "submit": Command("submit a job from a file", "mycel.cli.commands.work.submit"),
+        "rerun": Command(
+            "submit a job once more, or what failed of it",
+            "mycel.cli.commands.work.follow",
+            "rerun",
+        ),
+        "follow": Command(
+            "watch a job, or a task's output", "mycel.cli.commands.work.follow", "follow"
+        ),
+        "wait": Command("wait for jobs and tasks", "mycel.cli.commands.work.follow", "wait"),
+        "show": Command("show a job or a task in full", "mycel.cli.commands.work.show", "show"),
+        "results": Command("print a job's results", "mycel.cli.commands.work.results", "results"),
+        "chat": Command("talk to a model", "mycel.cli.commands.work.chat", "chat"),
         "jobs": Command("list jobs", "mycel.cli.commands.work.lists", "jobs"),
         "tasks": Command("list tasks", "mycel.cli.commands.work.lists", "tasks"),
-        "logs": Command("print what a task wrote", "mycel.cli.commands.work.task", "logs"),
-        "get": Command("bring home the files that a task has left", "mycel.cli.commands.work.get"),
+        "logs": Command("print what tasks wrote", "mycel.cli.commands.work.logs", "logs"),
+        "get": Command("bring home the files that tasks have left", "mycel.cli.commands.work.get"),
         "events": Command("print what happens", "mycel.cli.commands.work.events"),
         "explain": Command(
             "say why a task is where it is", "mycel.cli.commands.work.task", "explain"
         ),
-        "cancel": Command("cancel a task or a job", "mycel.cli.commands.work.task", "cancel"),
+        "cancel": Command("cancel tasks and jobs", "mycel.cli.commands.work.task", "cancel"),
     },
     "The swarm": {
+        "status": Command(
+            "show how the swarm is, at a glance", "mycel.cli.commands.status", "status"
+        ),
         "invite": Command(
             "print what a new machine joins with", "mycel.cli.commands.invite", "invite"
         ),
@@ -82,6 +97,9 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "cluster": Command(
             "match jobs with clusters' graphs; extract graphs", "mycel.cli.commands.cluster"
         ),
+        "completion": Command(
+            "print a script for bash, zsh or fish", "mycel.cli.commands.completion", "completion"
+        ),
         "config": Command("check or show a configuration", "mycel.cli.commands.config", "config"),
         "reload": Command("take over a changed mycel.toml", "mycel.cli.commands.config", "reload"),
         "store": Command("check, export or import a journal", "mycel.cli.commands.store"),
@@ -99,6 +117,8 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "worker": Command("be a worker", "mycel.cli.commands.roles", "worker"),
     },
 }
+COMPLETE: Final = Command("", "mycel.cli.commands.completion", "complete")
+"""What the shells' scripts call."""
 COMMANDS: Final = {name: one for section in SECTIONS.values() for name, one in section.items()}
 
 
@@ -106,8 +126,8 @@ def help_text() -> str:
     lines = ["Usage: mycel COMMAND [OPTIONS]", "", "Runs AI work on the machines you have."]
     for title, commands in SECTIONS.items():
         lines += ["", f"{title}:"]
-        lines += [f"  {name:<10} {command.summary}" for name, command in commands.items()]
-    lines += ["", "'mycel COMMAND --help' says more; --json works with all that print."]
+        lines += [f"  {name:<11} {command.summary}" for name, command in commands.items()]
+    lines += ["", "'mycel help COMMAND' says more; --json works with all that print."]
     return "\n".join(lines)
 
 
@@ -128,13 +148,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(given: list[str]) -> int:
+    if given[:1] == ["help"] and len(given) > 1:
+        given = [given[1], "--help"]
     if not given or given[0] in ("-h", "--help", "help"):
         print(help_text())
         return 0 if given else USAGE
     if given[0] in ("-V", "--version", "version"):
         print(f"mycel {__version__}")
         return 0
-    command = COMMANDS.get(given[0])
+    command = COMPLETE if given[0] == "__complete" else COMMANDS.get(given[0])
     if command is None:
         return _unknown(given[0])
     function = getattr(importlib.import_module(command.module), command.function)

@@ -187,6 +187,15 @@ class Client:
             return self._session.ask(Task, "DELETE", f"/api/v1/tasks/{identifier}")
         return self._session.ask(Job, "DELETE", f"/api/v1/jobs/{identifier}")
 
+    def chat(
+        self, model: str, messages: Iterable[dict[str, Any]], **parameters: Any
+    ) -> Iterator[str]:
+        """A chat model's answer, piece by piece; `parameters` are OpenAI's, such as
+        `max_tokens`."""
+        from .chat import answer
+
+        return answer(self._session, model, messages, parameters)
+
     # Files
 
     def file(self, path: str | Path, place: str | None = None) -> dict[str, Any]:
@@ -281,6 +290,14 @@ class Client:
         """What would come of a job; nothing is changed."""
         target = "/api/v1/jobs?dry_run=true"
         return self._session.ask(Preview, "POST", target, encode(outline(body)))
+
+    def rerun(self, job_id: str, *, only_failed: bool = False) -> Job:
+        """Submits a job once more, as a new one; or what has not succeeded of it."""
+        query = "?only=failed" if only_failed else ""
+        key = f"Idempotency-Key: {os.urandom(16).hex()}\r\n"
+        return self._session.ask_again(
+            Job, "POST", f"/api/v1/jobs/{job_id}/rerun{query}", None, key
+        )
 
     def append(self, job_id: str, batch: Mapping[str, Any]) -> None:
         """Appends a numbered batch, such as `{"batch": 0, "arguments": [[1], [2]]}`, to an

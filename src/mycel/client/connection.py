@@ -26,6 +26,8 @@ RECEIVE_BYTES: Final = 64 << 10
 """Python makes room for all of it before it reads: above 128 KiB that costs more than the rest."""
 HEADER_BYTES_MAX: Final = 64 << 10
 CONNECT_SECONDS: Final = 5.0
+FIRST_PIECE_SECONDS: Final = 300.0
+"""The headers of an answer that streams wait for its first piece, such as a model's first word."""
 UPLOAD_BYTES: Final = 1 << 20
 TRANSFER_SECONDS: Final = 120.0
 """Without a byte for so long, a transfer is broken off."""
@@ -94,9 +96,12 @@ class Connection:
             content = self._exactly(int(fields.get("content-length", "0")))
         return Answer(status, fields, content)
 
-    def stream(self, target: str) -> tuple[Answer, Iterator[bytes]]:
+    def stream(self, target: str, body: bytes | None = None) -> tuple[Answer, Iterator[bytes]]:
         """The beginning of an answer, and its pieces as they come. Read them all, or close."""
-        status, fields = self._start("GET", target, None, "", CONNECT_SECONDS * 6)
+        if body is None:
+            status, fields = self._start("GET", target, None, "", CONNECT_SECONDS * 6)
+        else:
+            status, fields = self._start("POST", target, body, "", FIRST_PIECE_SECONDS)
         if fields.get("transfer-encoding") == "chunked":
             self._socket.settimeout(None)
             return Answer(status, fields, b""), self._chunks()

@@ -14,6 +14,7 @@ ClientError
 │   └── Busy                429, 503: a retry can help
 ├── JobFileError        a job file is wrong; it says where
 ├── TaskFailed          the task's own fault
+├── ModelFailed         in the middle of an answer
 ├── TaskCancelled
 └── WaitTimedOut        it goes on; only the wait is over
 """
@@ -111,6 +112,13 @@ class TaskFailed(ClientError):
         self.exit_code = exit_code
 
 
+class ModelFailed(ClientError):
+    """In the middle of its answer."""
+
+    def __init__(self, model: str, error: str) -> None:
+        super().__init__(f"the model {model!r} failed: {error or 'no reason given'}")
+
+
 class TaskCancelled(ClientError):
     def __init__(self, task_id: str) -> None:
         super().__init__(f"task {task_id} was cancelled")
@@ -122,10 +130,16 @@ class WaitTimedOut(ClientError):
         super().__init__(f"{what} has not ended within {seconds:g} seconds; it goes on")
 
 
+class _OpenAiError(msgspec.Struct):
+    message: str = ""
+
+
 class _Problem(msgspec.Struct):
     title: str = ""
     detail: str = ""
     path: str = ""
+    error: _OpenAiError | None = None
+    """What OpenAI's routes answer instead."""
 
 
 _KINDS: dict[int, type[ApiError]] = {
@@ -149,7 +163,8 @@ def from_answer(status: int, body: bytes, retry_after: str | None) -> ApiError:
     except (msgspec.DecodeError, UnicodeDecodeError):
         problem = _Problem(detail=f"HTTP {status}: {body[:200].decode(errors='replace')}")
     kind = _KINDS.get(status, ApiError)
-    error = kind(status, problem.title, problem.detail or f"HTTP {status}", problem.path)
+    said = problem.detail or (problem.error.message if problem.error else "")
+    error = kind(status, problem.title, said or f"HTTP {status}", problem.path)
     if retry_after is not None and retry_after.isdigit():
         error.retry_after_seconds = float(retry_after)
     return error

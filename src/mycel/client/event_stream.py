@@ -32,6 +32,15 @@ def read_events(pieces: Iterable[bytes]) -> Iterator[Event | int]:
             yield identifier
 
 
+def read_data(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """What events carry, undecoded."""
+    for block in _blocks(pieces):
+        for line in block.split(b"\n"):
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                yield value.removeprefix(b" ")
+
+
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
     rest = b""
     for piece in pieces:

@@ -52,12 +52,14 @@ class Session:
         decoded: _Kind = decoder.decode(answer.body)
         return decoded
 
-    def ask_again(self, kind: type[_Kind], method: str, target: str, body: bytes | None) -> _Kind:
+    def ask_again(
+        self, kind: type[_Kind], method: str, target: str, body: bytes | None, headers: str = ""
+    ) -> _Kind:
         """For requests that change nothing the second time."""
         try:
-            return self.ask(kind, method, target, body)
+            return self.ask(kind, method, target, body, headers)
         except ConnectionLost:
-            return self.ask(kind, method, target, body)
+            return self.ask(kind, method, target, body, headers)
 
     def request(
         self,
@@ -153,11 +155,12 @@ class Session:
             if cursor is None:
                 return
 
-    def stream(self, target: str) -> Iterator[bytes]:
+    def stream(self, target: str, body: bytes | None = None) -> Iterator[bytes]:
+        """What a GET answers, or with a body a POST, as it comes."""
         connection = self._take()
         complete = False
         try:
-            answer, pieces = connection.stream(target)
+            answer, pieces = connection.stream(target, body)
             if answer.status >= 400:
                 raise errors.from_answer(answer.status, answer.body, None)
             yield from pieces

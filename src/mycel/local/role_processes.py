@@ -58,22 +58,29 @@ class Stopped(msgspec.Struct, frozen=True):
 
 
 class _Starting:
-    def __init__(self, home: Home, name: str) -> None:
+    def __init__(
+        self,
+        home: Home,
+        name: str,
+        command: list[str] | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        """`command` is the role with its options, else the one of the home's own settings."""
         self.name = name
         self.log = home.role(name).path / "output.log"
         self.log_start = self.log.stat().st_size if self.log.exists() else 0
         self.ready_fd, theirs = os.pipe()
-        arguments = ["--home", str(home.path), "--name", name, "--ready-fd", str(theirs)]
-        arguments += ["--config", str(config_path(home, name))]
+        arguments = command or [role_of(name), "--config", str(config_path(home, name))]
+        arguments += ["--home", str(home.path), "--name", name, "--ready-fd", str(theirs)]
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "mycel", role_of(name), *arguments],
+                [sys.executable, "-m", "mycel", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 pass_fds=[theirs],
                 cwd=home.role(name).path,
-                env=_environment(),
+                env=_environment() | (environment or {}),
                 start_new_session=True,
             )
         os.close(theirs)
@@ -102,6 +109,21 @@ def start(home: Home, names: Iterable[str]) -> dict[str, Ready]:
     finally:
         for one in starting:
             os.close(one.ready_fd)
+
+
+def start_detached(role: str, name: str, home: Home, arguments: list[str], join: str) -> Ready:
+    """Of a role that was started by hand: it goes on without us. Its invite is in its environment,
+    where others do not see it."""
+    home.role(name).create()
+    environment = {"MYCEL_JOIN": join} if join else {}
+    one = _Starting(home, name, [role, *arguments], environment)
+    try:
+        return _await_ready([one])[name]
+    except BaseException:
+        _kill([one.process])
+        raise
+    finally:
+        os.close(one.ready_fd)
 
 
 def _kill(roles: Iterable[subprocess.Popen[bytes]]) -> None:

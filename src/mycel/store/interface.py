@@ -28,7 +28,14 @@ import msgspec
 
 from mycel.core.authenticators import Secret
 from mycel.core.identifiers import JobId
-from mycel.core.journal import AttemptEnded, Entry, JobOpened, Restored, TaskEnded
+from mycel.core.journal import (
+    AttemptEnded,
+    Entry,
+    GroupAdded,
+    JobOpened,
+    Restored,
+    TaskEnded,
+)
 
 Done = Callable[[BaseException | None], None]
 
@@ -80,6 +87,26 @@ class JobRow(msgspec.Struct, frozen=True):
     cancelled: int
 
 
+class DefinedBlock(msgspec.Struct, frozen=True):
+    """Tasks of one group, as they were appended."""
+
+    group: int
+    first: int
+    count: int
+    arguments: bytes
+    unsuccessful: tuple[int, ...] = ()
+    """The indexes of those that have failed or were cancelled."""
+
+
+class JobDefinition(msgspec.Struct, frozen=True):
+    """All that a job was submitted with."""
+
+    opened: JobOpened
+    groups: list[GroupAdded]
+    """Further ones than the first, which is in `opened`."""
+    blocks: list[DefinedBlock]
+
+
 class Journal(Protocol):
     """The scheduler's side: written by one process, which holds the lock of its folder."""
 
@@ -112,6 +139,7 @@ class Reader(Protocol):
     """
 
     def job(self, job: JobId) -> JobRow | None: ...
+    def definition(self, job: JobId) -> JobDefinition | None: ...
     def jobs(self, *, before: JobId | None, limit: int) -> list[JobRow]:
         """Newest first."""
         ...

@@ -22,6 +22,7 @@ status  title
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -62,6 +63,9 @@ class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where in the body, for example `$.requirements.cpu_cores`."""
 
 
+_UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]{1,100})`")
+
+
 class Problem(Exception):
     """Raised anywhere in the API; the application answers with it."""
 
@@ -94,7 +98,19 @@ def from_decoding(error: msgspec.DecodeError) -> Problem:
     if not isinstance(error, msgspec.ValidationError):
         return Problem(400, f"the body is not valid JSON: {error}")
     message, at, path = str(error).rpartition(" - at `")
-    return unprocessable(message, path.rstrip("`")) if at else unprocessable(str(error), "$")
+    message, path = (message, path.rstrip("`")) if at else (str(error), "$")
+    unknown = _UNKNOWN_FIELD.search(message)
+    return unprocessable(message + _near(unknown[1], path) if unknown else message, path)
+
+
+def _near(name: str, path: str) -> str:
+    """What was meant, if there is something like it."""
+    from difflib import get_close_matches
+
+    from mycel.api.submission.bodies import fields_at
+
+    close = get_close_matches(name, fields_at(path), 1)
+    return f"; did you mean `{close[0]}`?" if close else ""
 
 
 def from_refusal(refusal: Refusal) -> Problem:

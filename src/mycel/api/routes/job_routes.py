@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import time
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -27,6 +28,7 @@ from mycel.api.http.exchange import Connected, Request
 from mycel.api.http.problems import not_found, unprocessable
 from mycel.api.submission import conversion, named_files, plans
 from mycel.api.submission.bodies import decode_batch, decode_job
+from mycel.api.submission.reruns import derived_again
 from mycel.core.errors import NotFound
 from mycel.core.events import Append, CancelJob, CloseJob, Submit, WaitJob
 from mycel.core.identifiers import JobId, RequestId, is_job_id, ulid
@@ -146,6 +148,38 @@ async def _submission(
         derived=derived,
         dry_run=dry_run,
     )
+
+
+async def rerun_job(request: Request) -> None:
+    """As a new job of the caller's."""
+    only = request.query().text("only")
+    if only not in (None, "failed"):
+        raise unprocessable(f"only is 'failed', not {only!r}")
+    backend, caller, before = request.backend, request.caller, parse(request.name)
+    key = scoped_key(request.header(b"idempotency-key"), caller.user, f"rerun {before}")
+    defined = await backend.read(lambda reader: reader.definition(before))
+    if defined is None:
+        raise not_found(f"job {before!r}")
+    again = partial(derived_again, defined, only_unsuccessful=only is not None)
+    derived = await asyncio.to_thread(again)
+    check(backend, caller, *(specification for specification, _ in derived.groups))
+    submission = Submit(
+        request=RequestId(0),
+        job_id=new_id(),
+        name=defined.opened.name,
+        user=caller.user,
+        specification=derived.groups[0][0],
+        count=0,
+        arguments=b"",
+        close=True,
+        idempotency_key=key,
+        body_digest=digest_of(f"{before} {only}".encode()),
+        derived=derived,
+    )
+    await named_files.admit(backend, caller, submission)
+    submitted = await ask_for(backend, SubmittedView, submitting(submission))
+    location = [(b"location", f"{JOBS_PATH}/{submitted.job.job_id}".encode())]
+    await request.answer(answers.job(submitted.job), 200 if submitted.again else 201, location)
 
 
 async def append_batch(request: Request) -> None:

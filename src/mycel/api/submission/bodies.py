@@ -203,6 +203,27 @@ decode_input: Final = msgspec.json.Decoder(InputBody).decode
 decode_items: Final = msgspec.json.Decoder(list[Raw]).decode
 
 
+_BELOW: Final[dict[str, type[Body]]] = {
+    "task": TaskBody,
+    "requirements": RequirementsBody,
+    "retry": RetryBody,
+    "gpus": GpusBody,
+    "serve": ServeBody,
+    "stages": StageBody,
+    "overrides": OverrideBody,
+    "inputs": FileBody,
+}
+"""What stands under these names."""
+
+
+def fields_at(path: str) -> tuple[str, ...]:
+    """Which fields there may be at a place such as `$.stages[...].task`."""
+    name = path.rpartition(".")[2].partition("[")[0]
+    if name in ("", "$"):
+        return (*JobBody.__struct_fields__, *TaskBody.__struct_fields__)
+    return _BELOW[name].__struct_fields__ if name in _BELOW else ()
+
+
 def decode_task(raw: bytes) -> TaskBody:
     body = _decode_task(raw)
     check_nesting(raw)

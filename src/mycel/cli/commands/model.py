@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from mycel.cli.arguments import connect, parser
+from mycel.cli.command_parser import run_action
 from mycel.client import Client, Task
-from mycel.console.errors import CommandError, UsageError
+from mycel.console.errors import CommandError
 from mycel.console.tables import Column, print_json, print_table, shorten
 from mycel.core.model.model_program import Kind
 from mycel.drivers.model.gguf import NotGguf, read_gguf
 
-USAGE: Final = "serve NAME (--gguf FILE | --python MODULE:FACTORY), list, or stop NAME"
 LOOK_SECONDS: Final = 0.1
 PATIENCE_SECONDS: Final = 3.0
 """What waits no longer is not worth a word."""
@@ -24,13 +24,7 @@ GGUF_SLOTS: Final = 4
 
 def main(given: list[str]) -> int:
     actions = {"serve": serve, "list": show, "stop": stop}
-    place = next((place for place, word in enumerate(given) if word in actions), None)
-    if place is not None:
-        return actions[given[place]]([*given[:place], *given[place + 1 :]])
-    if given and given[0] in ("-h", "--help"):
-        print(f"usage: mycel model {USAGE}\n\n'mycel model serve --help' says more.")
-        return 0
-    raise UsageError(f"mycel model: {USAGE}")
+    return run_action("model", actions, given)
 
 
 def serve(given: list[str]) -> int:

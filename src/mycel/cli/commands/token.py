@@ -21,6 +21,7 @@ from mycel.access.join_shares import Shares
 from mycel.access.key_files import load_or_create_key
 from mycel.access.token_blocks import revocation_ids
 from mycel.cli import arguments, grant_options
+from mycel.cli.command_parser import run_action
 from mycel.cli.revocation import revoke
 from mycel.cli.secret_arguments import read_secret
 from mycel.console.errors import CommandError, UsageError
@@ -43,20 +44,7 @@ USER_ACTIONS: Final = (SUBMIT, READ, CANCEL)
 
 def token(given: list[str]) -> int:
     """`mycel token create|inspect|narrow|revoke|key`."""
-    return _chosen("token", _TOKEN_ACTIONS, given)
-
-
-def _chosen(command: str, actions: dict[str, Callable[[list[str]], int]], given: list[str]) -> int:
-    """Runs the action that is named, with the arguments around its name."""
-    for place, word in enumerate(given):
-        if word in actions:
-            return actions[word](given[:place] + given[place + 1 :])
-    parser = argparse.ArgumentParser(
-        prog=f"mycel {command}", epilog=f"'mycel {command} ACTION --help' says more."
-    )
-    parser.add_argument("action", choices=list(actions))
-    parser.parse_args(given)
-    return 2
+    return run_action("token", _TOKEN_ACTIONS, given)
 
 
 def _create(given: list[str]) -> int:
@@ -338,7 +326,7 @@ _TOKEN_ACTIONS: Final[dict[str, Callable[[list[str]], int]]] = {
 
 def user(given: list[str]) -> int:
     """`mycel user add|list|disable`."""
-    return _chosen("user", _USER_ACTIONS, given)
+    return run_action("user", _USER_ACTIONS, given)
 
 
 def _add(given: list[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from mycel.core.identifiers import JobId
-from mycel.core.journal import AttemptEnded, JobOpened, TaskEnded
+from mycel.core.journal import AttemptEnded, GroupAdded, JobOpened, TaskEnded
 from mycel.store.errors import JournalBroken, translated
-from mycel.store.interface import End, JobRow, Lines, Result
+from mycel.store.interface import DefinedBlock, End, JobDefinition, JobRow, Lines, Result
 from mycel.store.long_values import ValueFiles
 from mycel.store.result_lines import LINE_SQL, lines_of
 
@@ -89,6 +90,16 @@ _BLOCKS: Final = f"""
 SELECT first, count, arguments FROM blocks
 WHERE job = {_NUMBER} AND first < ?2 + ?3 AND first + count > ?2 ORDER BY first
 """  # noqa: S608
+_GROUPS: Final = f"""
+SELECT job, number, stage, specification FROM groups WHERE job = {_NUMBER} ORDER BY number
+"""  # noqa: S608
+_DEFINED: Final = f"""
+SELECT group_number, first, count, arguments FROM blocks WHERE job = {_NUMBER} ORDER BY first
+"""  # noqa: S608
+_UNSUCCESSFUL: Final = f"""
+SELECT task_index FROM results INDEXED BY results_unsuccessful
+WHERE job = {_NUMBER} AND state <> 'succeeded' ORDER BY task_index
+"""  # noqa: S608
 _RAW_ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 Row = tuple[Any, ...]
@@ -119,6 +130,16 @@ class SqliteReader:
         with self._connection() as connection:
             row = connection.execute(f"{_JOB_ROWS} WHERE id = ?", (job,)).fetchone()
         return None if row is None else _job_row(row)
+
+    def definition(self, job: JobId) -> JobDefinition | None:
+        row = self.job(job)
+        if row is None:
+            return None
+        with self._connection() as connection:
+            groups = [GroupAdded(*one) for one in connection.execute(_GROUPS, (job,))]
+            ended = [index for (index,) in connection.execute(_UNSUCCESSFUL, (job,))]
+            blocks = connection.execute(_DEFINED, (job,)).fetchall()
+        return JobDefinition(row.opened, groups, [_defined(one, ended) for one in blocks])
 
     def jobs(self, *, before: JobId | None, limit: int) -> list[JobRow]:
         condition = f"WHERE number < {_NUMBER}" if before is not None else "WHERE ?1 IS NULL"
@@ -227,6 +248,12 @@ class SqliteReader:
             raise translated(error, self._path) from error
         finally:
             self._free.put(connection)
+
+
+def _defined(row: Row, ended: list[int]) -> DefinedBlock:
+    group, first, count, arguments = row
+    begin, end = bisect_left(ended, first), bisect_left(ended, first + count)
+    return DefinedBlock(group, first, count, arguments, tuple(ended[begin:end]))
 
 
 def arguments_of(array: bytes, place: int) -> bytes:

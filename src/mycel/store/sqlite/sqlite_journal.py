@@ -40,7 +40,7 @@ from mycel.store.errors import (
     foreign,
     translated,
 )
-from mycel.store.interface import Done, End, JobRow, Lines, Result
+from mycel.store.interface import Done, End, JobDefinition, JobRow, Lines, Result
 from mycel.store.long_values import Place, ValueFiles
 
 from . import journal_restore
@@ -164,6 +164,9 @@ class SqliteStore:
 
     def job(self, job: JobId) -> JobRow | None:
         return self._reader.job(job)
+
+    def definition(self, job: JobId) -> JobDefinition | None:
+        return self._reader.definition(job)
 
     def jobs(self, *, before: JobId | None, limit: int) -> list[JobRow]:
         return self._reader.jobs(before=before, limit=limit)

@@ -46,7 +46,7 @@ from mycel.store.errors import (
     StoreError,
     TaskUnknown,
 )
-from mycel.store.interface import Done, End, JobRow, Lines, Result
+from mycel.store.interface import DefinedBlock, Done, End, JobDefinition, JobRow, Lines, Result
 from mycel.store.result_lines import lines_of
 from mycel.store.sqlite.journal_reader import RESULT_BYTES_MAX, arguments_of, size_of
 
@@ -283,6 +283,27 @@ class MemoryStore:
             number = book.numbers.get(before)
             newest_first = [n for n in newest_first if number is not None and n < number]
         return [_row(book.jobs[number]) for number in newest_first[:limit]]
+
+    def definition(self, job: JobId) -> JobDefinition | None:
+        found = self._durable.book.find(job)
+        if found is None:
+            return None
+        ended = found.by_index
+        blocks = [
+            DefinedBlock(
+                one.group,
+                one.first,
+                one.count,
+                one.arguments,
+                tuple(
+                    index
+                    for index in range(one.first, one.first + one.count)
+                    if index in ended and ended[index].ended.state != "succeeded"
+                ),
+            )
+            for one in (block.appended for block in found.blocks)
+        ]
+        return JobDefinition(found.opened, list(found.groups), blocks)
 
     def find_jobs(self, prefix: str, limit: int, ending: str = "") -> list[JobId]:
         known = self._durable.book.numbers

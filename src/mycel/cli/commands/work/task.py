@@ -1,53 +1,14 @@
-"""`mycel logs`, `mycel explain`, `mycel cancel`: about one task, or one job."""
+"""`mycel explain`, `mycel cancel`: about tasks and jobs."""
 
 from __future__ import annotations
 
 import sys
 
 from mycel.cli.arguments import connect, parser
-from mycel.cli.id_prefixes import job_id, task_id
-from mycel.cli.output_follower import Shown
-from mycel.client import Client
-from mycel.console.tables import print_json, print_json_line
-from mycel.console.terminal import Output
-
-
-def logs(given: list[str]) -> int:
-    options = parser(
-        "logs",
-        "Print what a task has written: exactly into files and pipes, and without control "
-        "sequences but colours on a terminal.",
-    )
-    options.add_argument("task", metavar="TASK")
-    options.add_argument(
-        "-f", "--follow", action="store_true", help="both streams, as they come, until it ends"
-    )
-    options.add_argument("--stderr", action="store_true", help="its errors alone")
-    options.add_argument("--raw", action="store_true", help="exactly, on a terminal too")
-    chosen = options.parse_args(given)
-    with connect(chosen) as client:
-        task = task_id(client, chosen.task)
-        if chosen.follow:
-            return _follow(client, task, chosen.stderr, chosen.json, chosen.raw)
-        if chosen.json:
-            print_json(client.logs(task))
-            return 0
-        written = client.log(task, "stderr" if chosen.stderr else "stdout")
-        Output(raw=chosen.raw).write(sys.stdout, written)
-        sys.stdout.flush()
-    return 0
-
-
-def _follow(client: Client, task: str, only_errors: bool, as_json: bool, raw: bool) -> int:
-    shown = Shown("stderr" if only_errors else None, raw=raw)
-    for piece in client.follow_logs(task):
-        if as_json:
-            text = piece.data.decode(errors="replace")
-            about = {"attempt": piece.attempt, "stream": piece.stream, "text": text}
-            print_json_line(about)
-        else:
-            shown.show(piece)
-    return 0
+from mycel.cli.id_prefixes import any_id, task_id
+from mycel.client.errors import ClientError
+from mycel.console.errors import CommandError
+from mycel.console.tables import print_json
 
 
 def explain(given: list[str]) -> int:
@@ -75,14 +36,25 @@ def explain(given: list[str]) -> int:
 
 
 def cancel(given: list[str]) -> int:
-    options = parser("cancel", "Cancel a task (JOB.N) or a whole job.")
-    options.add_argument("id", metavar="ID")
+    options = parser("cancel", "Cancel tasks (JOB.N) and whole jobs.")
+    options.add_argument("id", metavar="ID", nargs="+")
     chosen = options.parse_args(given)
+    cancelled, refused = [], 0
     with connect(chosen) as client:
-        find = task_id if "." in chosen.id else job_id
-        cancelled = client.cancel(find(client, chosen.id))
+        ids = [any_id(client, text) for text in chosen.id]  # all, or none
+        for one in ids:
+            try:
+                cancelled.append(client.cancel(one))
+            except ClientError as error:
+                if len(ids) == 1:
+                    raise
+                refused += 1
+                print(f"mycel: {error}", file=sys.stderr)
+                continue
+            if not chosen.json:
+                print(f"{cancelled[-1].id} is {cancelled[-1].state}")
     if chosen.json:
-        print_json(cancelled)
-    else:
-        print(f"{cancelled.id} is {cancelled.state}")
+        print_json(cancelled[0] if len(ids) == 1 else {"items": cancelled})
+    if refused:
+        raise CommandError(f"{refused} of {len(ids)} could not be cancelled")
     return 0
