@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from .client import Client
+    from .client.functions.futures import Future, as_completed, gather, wait
 
 __version__ = "0.1.0"
-__all__ = ["Client", "__version__"]
+__all__ = ["Client", "Future", "__version__", "as_completed", "gather", "task", "wait"]
+
+_FUTURES: Final = "mycel.client.functions.futures"
+_PLACES: Final = {
+    "Client": "mycel.client",
+    "Future": _FUTURES,
+    "as_completed": _FUTURES,
+    "gather": _FUTURES,
+    "wait": _FUTURES,
+}
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     # Late: tasks' interpreters and the command line import this package too.
-    if name == "Client":
-        from .client import Client
+    from importlib import import_module
 
-        return Client
+    if name in _PLACES:
+        return getattr(import_module(_PLACES[name]), name)
+    if name == "task":  # a module that can be called
+        return import_module("mycel.task")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,6 +10,8 @@
 
 Outside of a task all of it does nothing. It speaks HTTP over the Unix socket that
 `MYCEL_SOCKET` names, as any other language can: `docs/guides/progress.md` has the interface.
+Called, as in `@mycel.task(cores=2)`, the module makes a function that can be submitted say what it
+needs; that is for those who submit, and needs the rest of this package.
 Where a task may connect to nothing, that names an open descriptor (`fd:7`): the task makes a pair
 of sockets and sends one of them there.
 The standard library only, so that any environment can import it.
@@ -21,6 +23,8 @@ import contextlib
 import json
 import os
 import socket
+import sys
+import types
 from pathlib import Path
 
 __all__ = ["TaskError", "checkpoint", "progress", "restore"]
@@ -97,3 +101,14 @@ def _connected(path: str) -> socket.socket:
             f"task's first process, or start others with close_fds=False ({error})"
         ) from error
     return ours
+
+
+class _Callable(types.ModuleType):
+    def __call__(self, *args: object, **options: object) -> object:
+        # By name: this module imports nothing of the rest of the package.
+        import importlib
+
+        return importlib.import_module("mycel.client.functions.options").task(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

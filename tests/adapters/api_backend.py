@@ -349,6 +349,7 @@ class FakeBackend(Reader):
                 return self._append(job, event)
             case events.CloseJob():
                 job.closed = True
+                self._changed.set()
                 return job.view()
             case events.CancelJob():
                 for index in range(job.count):

@@ -186,7 +186,7 @@ def test_a_machine_with_only_a_joined_worker_is_told_how_to_submit(
         Client.from_home(tmp_path / "home")
     # And once it has logged in, it submits, beside its worker.
     with Client.from_environment(api=server.api, token=TOKEN) as client:
-        assert client.submit(command=["true"], wait=30).state == "succeeded"
+        assert client.submit_task(command=["true"], wait=30).state == "succeeded"
 
 
 def test_a_mistyped_option_gets_a_hint(mycel: Terminal) -> None:

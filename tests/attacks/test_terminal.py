@@ -61,7 +61,7 @@ def task(server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         from mycel.client import Client
 
         with Client(server.api, TOKEN) as client:
-            sent = client.submit(python="a:b", name=NASTY, labels={NASTY: NASTY})
+            sent = client.submit_task(python="a:b", name=NASTY, labels={NASTY: NASTY})
         server.call(lambda: fail(server.backend))
         yield sent.id
 

@@ -91,7 +91,7 @@ def test_a_corrupt_database(make_swarm: SwarmMaker, damage: str) -> None:
     swarm = make_swarm()
     swarm.up(workers=1)
     for _ in range(20):
-        swarm.client.submit(command=["true"], wait=30)
+        swarm.client.submit_task(command=["true"], wait=30)
     swarm.mycel("down")
     journal = swarm.journal
     whole = journal.read_bytes()

@@ -183,19 +183,19 @@ def test_following_tells_how_processes_end_and_what_functions_give(
 
 
 def test_explain_and_cancel(swarm: Swarm) -> None:
-    task = swarm.client.submit(command=["true"], requirements={"cpu_cores": 1000}).id
+    task = swarm.client.submit_task(command=["true"], requirements={"cpu_cores": 1000}).id
     explained = swarm.mycel("explain", task)
     assert "needs 1000 cores, it has 4" in explained.out
     assert swarm.mycel("explain", "--json", task).json["reason"] == "no_match"
     for _ in range(2):
         cancelled = swarm.mycel("cancel", task)
         assert (cancelled.code, cancelled.out) == (0, f"{task} is cancelled\n")
-    done = swarm.client.submit(command=["true"], wait=30).id
+    done = swarm.client.submit_task(command=["true"], wait=30).id
     refused = swarm.mycel("cancel", done)
     assert refused.code == 1
     assert "succeeded" in refused.err
     assert "is succeeded: attempt 1" in swarm.mycel("explain", done).out
-    failed = swarm.client.submit(command=["false"], wait=30).id
+    failed = swarm.client.submit_task(command=["false"], wait=30).id
     assert "is failed: attempt 1: exit code 1" in swarm.mycel("explain", failed).out
     assert "is cancelled (cancelled by its user)" in swarm.mycel("explain", task).out
 
@@ -214,7 +214,7 @@ def test_cancel_a_whole_job(swarm: Swarm) -> None:
     eventually(lambda: swarm.client.job(job.id).tasks.running >= 8, "the job fills the swarm")
     cancelled = swarm.mycel("cancel", "--json", job.id)
     assert cancelled.json["tasks"]["cancelled"] == 30
-    assert swarm.client.submit(command=["echo", "free"], wait=30).value == "free\n"
+    assert swarm.client.submit_task(command=["echo", "free"], wait=30).value == "free\n"
 
 
 @pytest.mark.parametrize(

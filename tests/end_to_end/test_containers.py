@@ -51,14 +51,14 @@ def test_a_container_from_its_submission_to_its_result(
     mounts = [f"{tmp_path}/seen:/seen"]
     # It sleeps until its worker and everything that could end it in order are gone.
     script = "echo $MYCEL_ATTEMPT >> /seen/attempts; test $MYCEL_ATTEMPT = 2 || sleep 1000"
-    task = swarm.client.submit(image=IMAGE, command=["sh", "-c", script], mounts=mounts)
+    task = swarm.client.submit_task(image=IMAGE, command=["sh", "-c", script], mounts=mounts)
     eventually((tmp_path / "seen" / "attempts").exists, "it runs")
     swarm.kill("worker-1", signal.SIGKILL)
     swarm.up()
     task = swarm.client.wait(task.id, 60)
     assert (task.state, task.image) == ("succeeded", IMAGE), task.error
     assert podman.call(engine, "ps", "--all", "--quiet") == ""
-    missing = swarm.client.submit(image="localhost/nothing:1", command=["true"], wait=30)
+    missing = swarm.client.submit_task(image="localhost/nothing:1", command=["true"], wait=30)
     assert missing.state in ("failed", "queued")
     eventually(
         lambda: "cannot be fetched" in str(swarm.client.task(missing.id).attempts), "it says why"
@@ -76,7 +76,7 @@ sys.exit(left is None)
 """
     # The machine's Python, and what it is linked with: the image has none.
     mounts = [f"{path}:{path}:ro" for path in ("/usr", "/lib", "/lib64", sys.base_prefix)]
-    task = swarm.client.submit(
+    task = swarm.client.submit_task(
         image=IMAGE,
         command=[f"{sys.base_prefix}/bin/python3", "-c", script],
         env={"PYTHONPATH": str(SOURCES)},

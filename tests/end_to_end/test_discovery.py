@@ -46,7 +46,7 @@ def start(swarm: Swarm) -> None:
 def test_the_dht_alone_finds_workers_for_work(make_swarm: SwarmMaker) -> None:
     swarm = make_swarm(DHT_ALONE)
     start(swarm)
-    tasks = [swarm.client.submit(command=["echo", str(number)]) for number in range(8)]
+    tasks = [swarm.client.submit_task(command=["echo", str(number)]) for number in range(8)]
     assert [swarm.client.wait(one.id, 60).value for one in tasks] == [
         f"{number}\n" for number in range(8)
     ]
@@ -86,7 +86,7 @@ def test_gossip_alone_brings_workers(make_swarm: SwarmMaker) -> None:
     swarm = make_swarm(GOSSIP_ALONE)
     start(swarm)
     eventually(lambda: swarm.healthy() == 2, "both workers have come by themselves")
-    assert swarm.client.wait(swarm.client.submit(command=["echo", "x"]).id, 60).value == "x\n"
+    assert swarm.client.wait(swarm.client.submit_task(command=["echo", "x"]).id, 60).value == "x\n"
     ways = {source_of(item, "presence") for item in worker_items(swarm)}
     assert ways <= {"gossip", "gateway", "connection"}
 
@@ -94,9 +94,9 @@ def test_gossip_alone_brings_workers(make_swarm: SwarmMaker) -> None:
 def test_the_dht_finds_the_one_worker_that_suits(make_swarm: SwarmMaker) -> None:
     swarm = make_swarm(DHT_ALONE + '\n[worker.labels]\nzone = "a"\n')
     start(swarm)
-    task = swarm.client.submit(command=["true"], requirements={"labels": {"zone": "a"}})
+    task = swarm.client.submit_task(command=["true"], requirements={"labels": {"zone": "a"}})
     assert swarm.client.wait(task.id, 60).state == "succeeded"
-    other = swarm.client.submit(command=["true"], requirements={"labels": {"zone": "b"}})
+    other = swarm.client.submit_task(command=["true"], requirements={"labels": {"zone": "b"}})
     explained = call(swarm, "GET", f"/api/v1/tasks/{other.id}/explain").json
     assert explained["reason"] == "no_match"
 
@@ -105,7 +105,7 @@ def test_the_dht_finds_the_one_worker_that_suits(make_swarm: SwarmMaker) -> None
 def test_a_dead_worker_is_gone_and_stays_gone(make_swarm: SwarmMaker, settings: str) -> None:
     swarm = make_swarm(settings)
     start(swarm)
-    task = swarm.client.submit(command=["true"], requirements={"cpu_cores": 2})
+    task = swarm.client.submit_task(command=["true"], requirements={"cpu_cores": 2})
     assert swarm.client.wait(task.id, 60).state == "succeeded"
     eventually(lambda: swarm.healthy() >= 1, "a worker is linked")
     victim = next(one for one in swarm.client.workers() if one.state == "healthy")
@@ -116,7 +116,9 @@ def test_a_dead_worker_is_gone_and_stays_gone(make_swarm: SwarmMaker, settings: 
         2 * HEALTH_CHECK_SECONDS,
     )
     # Its record is still in the DHT, and work makes the scheduler look there.
-    tasks = [swarm.client.submit(command=["true"], requirements={"cpu_cores": 2}) for _ in "1234"]
+    tasks = [
+        swarm.client.submit_task(command=["true"], requirements={"cpu_cores": 2}) for _ in "1234"
+    ]
     assert {swarm.client.wait(one.id, 60).state for one in tasks} == {"succeeded"}
     assert swarm.worker_state(victim.name) == "", "it has not come back as a ghost"
 
@@ -151,7 +153,7 @@ def start_unlinked(swarm: Swarm) -> list[str]:
         return names if len(found) == 4 and len(names) == 3 else []
 
     def search() -> list[str]:
-        task = swarm.client.submit(command=["true"])
+        task = swarm.client.submit_task(command=["true"])
         assert swarm.client.wait(task.id, 60).state == "succeeded"
         return look()
 
@@ -180,12 +182,12 @@ def test_dead_workers_without_a_link_are_gone_and_stay_gone(make_swarm: SwarmMak
     listed = swarm.mycel("workers").out
     assert one not in listed
     assert third in listed
-    tasks = [swarm.client.submit(command=["sleep", "0.3"]) for _ in range(6)]
+    tasks = [swarm.client.submit_task(command=["sleep", "0.3"]) for _ in range(6)]
     assert {swarm.client.wait(task.id, 60).state for task in tasks} == {"succeeded"}
     assert not {one, other} & {worker.name for worker in swarm.client.workers()}, "no ghosts"
     swarm.mycel("up", "--detach")  # they come back as themselves, with a later boot
     for _ in range(30):  # more than two workers like: they are sought
-        swarm.client.submit(command=["sleep", "1"])
+        swarm.client.submit_task(command=["sleep", "1"])
     eventually(
         lambda: {one, other} <= {worker.name for worker in swarm.client.workers()},
         "both are known again",
@@ -205,7 +207,7 @@ def test_a_frozen_worker_without_a_link_is_suspect_and_gets_no_work(
         seen.add(swarm.worker_state(frozen))
         return "" in seen
 
-    tasks = [swarm.client.submit(command=["sleep", "0.2"]) for _ in range(8)]
+    tasks = [swarm.client.submit_task(command=["sleep", "0.2"]) for _ in range(8)]
     ran_by = {swarm.client.wait(task.id, 60).worker for task in tasks}
     assert peer not in ran_by
     eventually(is_gone, "it is gone from the table", 2 * CHECKED_SECONDS + SLACK_SECONDS)
@@ -218,7 +220,7 @@ def test_a_frozen_worker_gets_no_new_work(make_swarm: SwarmMaker) -> None:
     swarm.up(workers=2)
     swarm.kill("worker-2", signal.SIGSTOP)
     frozen = swarm.pids["worker-2"]
-    tasks = [swarm.client.submit(command=["true"]) for _ in range(6)]
+    tasks = [swarm.client.submit_task(command=["true"]) for _ in range(6)]
     ran_by = {swarm.name_of(swarm.client.wait(one.id, 60).worker) for one in tasks}
     assert ran_by == {"worker-1"}, f"worker-2 (pid {frozen}) is stopped"
     eventually(lambda: swarm.worker_state("worker-2") != "healthy", "its silence was noticed")
@@ -264,7 +266,7 @@ def test_gateways_and_workers_show_their_metrics_where_they_are_told_to(
     )
     printed = swarm.up(workers=2)
     assert set(printed["metrics"]) == {"gateway", "worker-1", "worker-2"}
-    assert swarm.client.wait(swarm.client.submit(command=["true"]).id, 60).state == "succeeded"
+    assert swarm.client.wait(swarm.client.submit_task(command=["true"]).id, 60).state == "succeeded"
     of_scheduler = set(
         re.findall(
             r"# TYPE (mycel_swarm_\S+)",
@@ -339,7 +341,7 @@ def test_a_killed_gateway_stops_nothing_and_makes_nothing_run_again(
     results = check_ended_once(swarm, job, 6)
     assert {result.attempt for result in results} == {1}
     assert {attempt for _, attempt, _ in executions(tmp_path)} == {1}, "nothing ran again"
-    task = swarm.client.submit(command=["echo", "on"])
+    task = swarm.client.submit_task(command=["echo", "on"])
     assert swarm.client.wait(task.id, 60).value == "on\n"
     assert swarm.healthy() == 2
     swarm.up()
@@ -354,7 +356,7 @@ def test_half_of_the_workers_die_at_once(make_swarm: SwarmMaker) -> None:
     swarm.up(workers=4)
     for name in ("worker-3", "worker-4"):
         os.kill(swarm.pids[name], signal.SIGKILL)
-    tasks = [swarm.client.submit(command=["true"]) for _ in range(12)]
+    tasks = [swarm.client.submit_task(command=["true"]) for _ in range(12)]
     assert {swarm.client.wait(one.id, 60).state for one in tasks} == {"succeeded"}
     eventually(
         lambda: {one.name for one in swarm.client.workers()} == {"worker-1", "worker-2"},

@@ -22,7 +22,7 @@ ONCE = {"max_attempts": 1}
 def waiting(swarm: Swarm, release: Path) -> Task:
     """A task that runs until the file is there, and may be tried once."""
     command = ["sh", "-c", WAITING.format(release)]
-    task = swarm.client.submit(command=command, retry=ONCE)
+    task = swarm.client.submit_task(command=command, retry=ONCE)
     eventually(lambda: swarm.client.logs(task.id).stdout, "it runs")
     return swarm.client.task(task.id)
 
@@ -41,7 +41,7 @@ def test_a_worker_that_is_told_to_stop_finishes_what_it_runs(
     swarm.kill(name, signal.SIGTERM)
     eventually(lambda: not swarm.worker(name).accepting, "it takes no new work")
     assert swarm.worker(name).closed_for == "it is about to stop"
-    elsewhere = swarm.client.submit(wait=30, command=["true"])
+    elsewhere = swarm.client.submit_task(wait=30, command=["true"])
     assert elsewhere.worker != task.worker
     assert is_alive(swarm.pids[name])
     (tmp_path / "release").touch()
@@ -101,7 +101,7 @@ def test_drain_and_resume(make_swarm: SwarmMaker, tmp_path: Path) -> None:
     swarm.up(workers=1)
     done = swarm.mycel("drain", "worker-1")
     assert (done.code, done.out) == (0, "worker-1 takes no new work: it was drained by owner\n")
-    task = swarm.client.submit(command=["true"])
+    task = swarm.client.submit_task(command=["true"])
     explained = eventually(
         lambda: [
             row.reason
@@ -152,7 +152,7 @@ def test_a_result_survives_the_worker_that_is_killed_before_its_acknowledgement(
     release = tmp_path / "release"
     count = tmp_path / "count"
     script = f"echo ran >> {count}; " + WAITING.format(release)
-    task = swarm.client.submit(command=["sh", "-c", script], retry=ONCE)
+    task = swarm.client.submit_task(command=["sh", "-c", script], retry=ONCE)
     eventually(lambda: swarm.client.logs(task.id).stdout, "it runs")
     swarm.kill("scheduler")  # nobody is there to acknowledge
     release.touch()

@@ -38,7 +38,7 @@ def test_a_task_runs_on_a_worker_that_has_its_driver(
     assert (task.driver, task.command) == ("shout", ["hello", "world"])
     assert task.value == "HELLO WORLD\n"
     assert "shout" in swarm.worker("worker-1").capabilities["drivers"]
-    waiting = swarm.client.submit(driver="teleport", arguments=["home"])
+    waiting = swarm.client.submit_task(driver="teleport", arguments=["home"])
     explained = eventually(lambda: swarm.client.explain(waiting.id).obstacles, "it is explained")
     assert "needs the driver teleport" in explained[0].reason
     swarm.client.cancel(waiting.id)

@@ -48,13 +48,13 @@ def test_every_way_to_give_an_environment(swarm: Swarm, file: Path) -> None:
     assert '["1.5",4]' in done.out
     done = swarm.mycel("run", "--environment", str(file), "--", "wordcount")
     assert (done.code, done.out) == (0, "1.5\n"), done
-    task = swarm.client.submit(
+    task = swarm.client.submit_task(
         python="wordcount:count", arguments=["a b"], environment=file, wait=30
     )
     assert task.value == ["1.5", 2]
     assert (task.environment or "").startswith("blake3:")
     lines = file.read_text().splitlines()
-    task = swarm.client.submit(
+    task = swarm.client.submit_task(
         python="wordcount:count", arguments=["a"], environment=lines, wait=30
     )
     assert task.value == ["1.5", 1]
@@ -62,7 +62,7 @@ def test_every_way_to_give_an_environment(swarm: Swarm, file: Path) -> None:
 
 def test_a_build_that_fails_is_told_with_what_uv_said(swarm: Swarm, file: Path) -> None:
     text = requirements("wordcount==7")
-    task = swarm.client.submit(python="wordcount:count", environment=text, wait=30)
+    task = swarm.client.submit_task(python="wordcount:count", environment=text, wait=30)
     assert task.state == "failed"
     assert len(task.attempts) == 1
     assert (task.error or "").startswith("the environment cannot be built: ")
@@ -99,14 +99,14 @@ def test_code_in_a_wheel_does_not_run_outside_of_the_sandbox(
             f'["127.0.0.1:{shop.port}"]'
         )
         swarm.up(workers=1)
-        task = swarm.client.submit(
+        task = swarm.client.submit_task(
             command=["python", "-c", "import os; print(os.getuid())"],
             environment=[f"evil @ {shop.url(f'/{name}')}"],
             sandbox="required",
             wait=60,
         )
         assert (task.state, task.error) == ("succeeded", None), task
-        refused = swarm.client.submit(
+        refused = swarm.client.submit_task(
             command=["true"], environment=["evil @ http://169.254.169.254/evil-1.0.zip"], wait=60
         )
         assert "a link-local address" in (refused.error or ""), refused

@@ -97,7 +97,7 @@ def test_a_killed_scheduler_loses_nothing_and_adopts(
     swarm = make_swarm()
     swarm.up(workers=2)
     job = start_gated(swarm, tmp_path, 40, 4)
-    single = swarm.client.submit(command=["echo", "single"], requirements={"cpu_cores": 0.5})
+    single = swarm.client.submit_task(command=["echo", "single"], requirements={"cpu_cores": 0.5})
     swarm.kill("scheduler")
     before = executions(tmp_path)
     open_gate(tmp_path)  # some end while nobody is there to hear of it
@@ -200,7 +200,7 @@ def test_a_frozen_worker(make_swarm: SwarmMaker, tmp_path: Path) -> None:
     again = {f"{job.id}.{one.index}" for one in results if one.attempt == 2}
     assert again == held
     assert all(one.worker != frozen for one in results)
-    others = [swarm.client.submit(command=["true"], wait=30) for _ in range(8)]
+    others = [swarm.client.submit_task(command=["true"], wait=30) for _ in range(8)]
     assert all(one.state == "succeeded" and one.worker != frozen for one in others)
     swarm.kill("worker-1", signal.SIGCONT)
     eventually(lambda: swarm.worker_state("worker-1") == "healthy", "it comes back")
@@ -208,7 +208,7 @@ def test_a_frozen_worker(make_swarm: SwarmMaker, tmp_path: Path) -> None:
     eventually(lambda: refused_results(swarm) > 0, "its old results are refused and counted")
     assert swarm.client.stats()["tasks_succeeded"] == 4 + 8
     swarm.kill("worker-2")
-    assert swarm.client.submit(command=["true"], wait=30).worker == frozen
+    assert swarm.client.submit_task(command=["true"], wait=30).worker == frozen
 
 
 def refused_results(swarm: Swarm) -> float:
@@ -256,14 +256,14 @@ def test_batches_are_idempotent_and_the_queue_has_a_bound(make_swarm: SwarmMaker
     assert int(full.headers["retry-after"]) >= 1
     assert call(swarm, "POST", path, '{"batch": 1, "count": 40}').status == 201
     with pytest.raises(Busy):
-        swarm.client.submit(command=["true"])
+        swarm.client.submit_task(command=["true"])
     swarm.kill("scheduler")
     swarm.up()
     again = call(swarm, "POST", path, '{"batch": 1, "count": 40}')
     assert (again.status, again.json["again"]) == (200, True)
     assert swarm.client.job(job).tasks.queued == 100
     swarm.client.cancel(f"{job}.7")
-    assert swarm.client.submit(command=["true"], wait=30).state == "succeeded"
+    assert swarm.client.submit_task(command=["true"], wait=30).state == "succeeded"
     assert call(swarm, "POST", f"/api/v1/jobs/{job}/close").status == 200
     assert call(swarm, "POST", path, '{"batch": 2, "count": 1}').status == 409
     assert swarm.client.cancel(job).state == "cancelled"
@@ -293,7 +293,7 @@ def test_a_quick_task_does_not_wait_behind_a_long_job(make_swarm: SwarmMaker) ->
     waits = []
     for _ in range(5):
         began = time.monotonic()
-        task = swarm.client.submit(command=["true"], wait=30)
+        task = swarm.client.submit_task(command=["true"], wait=30)
         waits.append(time.monotonic() - began)
         assert task.state == "succeeded"
     left = swarm.client.job(job.id).tasks

@@ -33,7 +33,7 @@ class TestTasks:
         (place / "data" / "a.txt").write_text("first ")
         (place / "data" / "b.txt").write_text("second")
         (place / "top.txt").write_text("zeroth ")
-        task = swarm.client.submit(
+        task = swarm.client.submit_task(
             command=["sh", "-c", "mkdir out; cat top.txt data/*.txt > out/all; echo x > rest"],
             inputs=["top.txt", "data"],
             outputs=["out/*"],
@@ -55,19 +55,19 @@ class TestTasks:
         )
         (place / "words").write_text("three")
         argument = swarm.client.file("words")
-        task = swarm.client.submit(
+        task = swarm.client.submit_task(
             python="brought:count", arguments=[argument], inputs=["brought.py"], outputs=["copy"]
         )
         assert swarm.client.result(task.id) == 5
         assert [one.read_text() for one in swarm.client.get(task.id, place / "out")] == ["three"]
 
     def test_what_was_declared_and_is_not_there_fails_the_task(self, swarm: Swarm) -> None:
-        task = swarm.client.submit(command=["true"], outputs=["missing/*.npy"], wait=30)
+        task = swarm.client.submit_task(command=["true"], outputs=["missing/*.npy"], wait=30)
         assert task.state == "failed"
         assert "'missing/*.npy'" in (task.error or "")
 
     def test_a_link_is_not_taken_for_an_output(self, swarm: Swarm) -> None:
-        task = swarm.client.submit(
+        task = swarm.client.submit_task(
             command=["ln", "-s", "/etc/passwd", "out"], outputs=["out"], wait=30
         )
         assert task.state == "failed"
@@ -76,7 +76,7 @@ class TestTasks:
     def test_outputs_stay_with_their_worker_if_the_task_says_so(
         self, swarm: Swarm, place: Path
     ) -> None:
-        task = swarm.client.submit(
+        task = swarm.client.submit_task(
             command=["sh", "-c", "echo big > big"], outputs=["big"], keep="worker", wait=30
         )
         assert task.outputs is not None
@@ -84,7 +84,7 @@ class TestTasks:
         digest = digests.of_bytes(b"big\n")
         assert not _object(swarm, "scheduler", digest).exists()
         assert [one.read_text() for one in swarm.client.get(task.id, place)] == ["big\n"]
-        again = swarm.client.submit(
+        again = swarm.client.submit_task(
             command=["cat", "it"], inputs=[{"path": "it", "digest": digest}], wait=30
         )
         assert again.result is not None
@@ -101,14 +101,16 @@ class TestTasks:
 
         def leave(size: int) -> Task:
             command = ["sh", "-c", f"head -c {size} /dev/urandom > big"]
-            return swarm.client.submit(command=command, outputs=["big"], keep="worker", wait=30)
+            return swarm.client.submit_task(
+                command=command, outputs=["big"], keep="worker", wait=30
+            )
 
         task = leave(900_000)
         assert task.state == "succeeded", task.error
         refused = leave(1_100_000)
         assert "keep_size" in (refused.error or refused.attempts[-1].error or "")
         (place / "large").write_bytes(os.urandom(2_900_000))
-        swarm.client.submit(command=["true"], inputs=["large"], wait=30)
+        swarm.client.submit_task(command=["true"], inputs=["large"], wait=30)
         with pytest.raises(NotFound, match="for as long as it had promised"):
             swarm.client.get(task.id, place)
 
@@ -120,7 +122,7 @@ class TestTasks:
         def run(**fields: Any) -> Task:
             """Each of another shape, so that no lease is there for it already."""
             own = {"cpu_cores": 0.05, "min_memory": next(shapes) << 20}
-            return swarm.client.submit(command=["true"], requirements=own, **fields)
+            return swarm.client.submit_task(command=["true"], requirements=own, **fields)
 
         (place / "weights").write_bytes(os.urandom(3 << 20))
         usual = Counter(run(wait=30).worker or "" for _ in range(5)).most_common(1)[0][0]
@@ -140,7 +142,7 @@ class TestBlobs:
     def test_a_job_whose_files_are_missing_is_refused_by_name(self, swarm: Swarm) -> None:
         digest = digests.of_bytes(os.urandom(10))
         with pytest.raises(Invalid, match=digest):
-            swarm.client.submit(command=["true"], inputs=[{"path": "a", "digest": digest}])
+            swarm.client.submit_task(command=["true"], inputs=[{"path": "a", "digest": digest}])
         with pytest.raises(Invalid, match=digest):
             swarm.client.submit_job(
                 {"command": ["echo"]}, arguments=[[{"$file": digest, "path": "a"}]]
@@ -156,9 +158,11 @@ class TestBlobs:
         with pytest.raises(NotFound):
             bob.get(f"/api/v1/blobs/{digest}")
         with pytest.raises(Invalid, match=digest):
-            bob.submit(command=["cat", "a"], inputs=[{"path": "a", "digest": digest}])
+            bob.submit_task(command=["cat", "a"], inputs=[{"path": "a", "digest": digest}])
         assert bob.upload({digest: secret}) == 100
-        task = bob.submit(command=["cat", "a"], inputs=[{"path": "a", "digest": digest}], wait=30)
+        task = bob.submit_task(
+            command=["cat", "a"], inputs=[{"path": "a", "digest": digest}], wait=30
+        )
         assert task.state == "succeeded"
         bob.close()
 
@@ -172,7 +176,7 @@ class TestBlobs:
 class TestCommands:
     def test_where_outputs_cannot_be_written_it_says_so(self, swarm: Swarm, place: Path) -> None:
         (place / "taken").write_text("a file")
-        task = swarm.client.submit(command=["touch", "out"], outputs=["out"], wait=30)
+        task = swarm.client.submit_task(command=["touch", "out"], outputs=["out"], wait=30)
         for folder in ("taken", "taken/below", "/proc/nowhere"):
             done = swarm.mycel("get", task.id, folder)
             assert (done.code, done.out) == (1, "")
@@ -213,14 +217,14 @@ class TestCommands:
         assert (got.json["received"] > 0, again.json["received"]) == (True, 0)
 
     def test_get_says_what_is_wrong(self, swarm: Swarm, place: Path) -> None:
-        task = swarm.client.submit(command=["true"], wait=30)
+        task = swarm.client.submit_task(command=["true"], wait=30)
         done = swarm.mycel("get", task.id)
         assert done.code == 1
         assert "declares no outputs" in done.err
-        other = swarm.client.submit(command=["sh", "-c", "echo x > a"], outputs=["a"], wait=30)
+        other = swarm.client.submit_task(command=["sh", "-c", "echo x > a"], outputs=["a"], wait=30)
         (place / "real").mkdir()
         (place / "home").mkdir()
-        sneaky = swarm.client.submit(
+        sneaky = swarm.client.submit_task(
             command=["sh", "-c", "mkdir d; echo x > d/a"], outputs=["d"], wait=30
         )
         (place / "home" / "d").symlink_to(place / "real")

@@ -60,7 +60,7 @@ class TestUploads:
                 swarm.client.upload({digests.of_bytes(data): data})
             assert refused.value.status == status
         assert swarm.client.upload({digests.of_bytes(first): first}) == 0
-        task = swarm.client.submit(
+        task = swarm.client.submit_task(
             command=["sh", "-c", "head -c 600000 /dev/urandom > out"],
             outputs=["out"],
             retry={"max_attempts": 1},
@@ -80,7 +80,9 @@ class TestDeaths:
         (tmp_path / "go").write_text("input")
         gate = tmp_path / "gate"
         script = f"test -e {gate} || {{ touch {gate}; sleep 1000; }}; cp go out"
-        task = swarm.client.submit(command=["sh", "-c", script], inputs=["go"], outputs=["out"])
+        task = swarm.client.submit_task(
+            command=["sh", "-c", script], inputs=["go"], outputs=["out"]
+        )
         eventually(gate.exists, "the task runs")
         running = eventually(
             lambda: swarm.client.task(task.id).worker, "the scheduler knows where it runs"
@@ -100,7 +102,7 @@ class TestDeaths:
         swarm = make_swarm()
         swarm.up(workers=1)
         size = 200 << 20
-        task = swarm.client.submit(
+        task = swarm.client.submit_task(
             command=["sh", "-c", f"head -c {size} /dev/zero | tr '\\0' x > out"], outputs=["out"]
         )
         partial = swarm.home / "scheduler" / "blobs" / "partial"
@@ -125,12 +127,12 @@ class TestDeaths:
         swarm.up(workers=1)
         (tmp_path / "data").write_bytes(os.urandom(100_000))
         body: dict[str, Any] = {"command": ["wc", "-c", "data"], "inputs": ["data"]}
-        swarm.client.result(swarm.client.submit(**body).id, 60)
+        swarm.client.result(swarm.client.submit_task(**body).id, 60)
         swarm.kill("worker-1")
         eventually(lambda: swarm.worker_state("worker-1") != "healthy", "its death is seen")
         swarm.up()
         sent = _sent(swarm)
-        swarm.client.result(swarm.client.submit(**body).id, 60)
+        swarm.client.result(swarm.client.submit_task(**body).id, 60)
         assert _sent(swarm) == sent
 
 

@@ -33,7 +33,7 @@ def test_a_command_and_a_function_get_their_files(confined: Swarm, tmp_path: Pat
     script = user / "tool"
     script.write_text("#!/bin/sh\nmkdir out && tr a-z A-Z < data/in > out/result && rm data/in\n")
     script.chmod(0o755)
-    task = confined.client.submit(
+    task = confined.client.submit_task(
         command=["./tool"], inputs=["data", "tool"], outputs=["out"], sandbox="required"
     )
     assert [one.read_text() for one in confined.client.get(task.id, user / "home")] == ["INPUT"]
@@ -43,7 +43,7 @@ def test_a_command_and_a_function_get_their_files(confined: Swarm, tmp_path: Pat
         "    open('left', 'w').write(text[::-1])\n"
         "    return text\n"
     )
-    call = confined.client.submit(
+    call = confined.client.submit_task(
         python="brought:work",
         arguments=[confined.client.file("data/in")],
         inputs=["brought.py"],
@@ -61,7 +61,7 @@ def test_what_a_task_does_to_its_copy_of_an_input_nobody_else_sees(
     (user / "book").write_text("first\n")
     append = ["sh", "-c", "echo more >> book && chmod 600 book && cat book"]
     for _ in range(2):
-        task = confined.client.submit(command=append, inputs=["book"], wait=60)
+        task = confined.client.submit_task(command=append, inputs=["book"], wait=60)
         assert task.result is not None, task
         assert task.result.text == "first\nmore\n", task.error
     (user / "writer.py").write_text(
@@ -71,7 +71,7 @@ def test_what_a_task_does_to_its_copy_of_an_input_nobody_else_sees(
         "    return open(path).read()\n"
     )
     for _ in range(2):
-        call = confined.client.submit(
+        call = confined.client.submit_task(
             python="writer:write", arguments=[confined.client.file("book")], inputs=["writer.py"]
         )
         assert confined.client.result(call.id, 60) == "first\nmore"
@@ -81,11 +81,11 @@ def test_a_shared_path_can_be_read_and_others_cannot_be_named(
     confined: Swarm, tmp_path: Path
 ) -> None:
     shared = {"path": "corpus", "shared": str(tmp_path / "shared" / "corpus")}
-    task = confined.client.submit(command=["cat", "corpus"], inputs=[shared], wait=60)
+    task = confined.client.submit_task(command=["cat", "corpus"], inputs=[shared], wait=60)
     assert task.result is not None, task
     assert task.result.text == "shared text"
     private = {"path": "key", "shared": str(confined.home / "owner.key")}
-    refused = confined.client.submit(
+    refused = confined.client.submit_task(
         command=["cat", "key"], inputs=[private], retry={"max_attempts": 1}, wait=60
     )
     assert refused.state == "failed"

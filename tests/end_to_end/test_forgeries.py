@@ -55,7 +55,7 @@ def waiting(swarm: Swarm) -> list[Task]:
     gpu = {"gpu_required": True}
     label = {"labels": {"place": "attic"}}
     return [
-        swarm.client.submit(command=["echo", "genuine"], requirements=need)
+        swarm.client.submit_task(command=["echo", "genuine"], requirements=need)
         for need in (gpu, label, label)
     ]
 
@@ -148,7 +148,7 @@ def test_authenticators_reach_no_task_no_log_and_no_client(
     swarm = make_swarm()
     swarm.up(workers=2)
     job = start_gated(swarm, tmp_path, 2, 2)
-    shown = swarm.client.submit(
+    shown = swarm.client.submit_task(
         command=["sh", "-c", "cat /proc/self/environ; grep -ra . . ..; ls -laR . .."], wait=60
     )
     memories = {pid: b"\0".join(memory_of(pid)) for _, _, pid in executions(tmp_path)}

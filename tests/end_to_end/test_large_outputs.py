@@ -34,7 +34,9 @@ def swarm(make_swarm: SwarmMaker) -> Swarm:
 
 def gathering(swarm: Swarm, **fields: Any) -> Task:
     """A task that has ended and left a sparse file that takes minutes to read."""
-    task = swarm.client.submit(command=["truncate", "-s", HUGE, "big"], outputs=["big"], **fields)
+    task = swarm.client.submit_task(
+        command=["truncate", "-s", HUGE, "big"], outputs=["big"], **fields
+    )
     worker = next(swarm.home.glob("worker-*"))
     eventually(lambda: list(worker.glob("tasks/files/run-*/big")), "the output is there")
     eventually(lambda: reads(worker, "big"), "it is being read")
@@ -57,13 +59,15 @@ def test_what_is_too_large_is_refused_before_it_is_read(make_swarm: SwarmMaker) 
     swarm = make_swarm(QUICK)
     swarm.up(workers=1)
     began = time.monotonic()
-    task = swarm.client.submit(command=["truncate", "-s", "15T", "big"], outputs=["big"], wait=30)
+    task = swarm.client.submit_task(
+        command=["truncate", "-s", "15T", "big"], outputs=["big"], wait=30
+    )
     assert task.state == "failed"
     assert "'big' has 16.5 TB" in (task.error or "")
     assert "max_blob_size" in (task.error or "")
     assert len(task.attempts) == 1
     script = "for n in 1 2 3; do truncate -s 4G $n; done"
-    task = swarm.client.submit(command=["sh", "-c", script], outputs=["*"], wait=30)
+    task = swarm.client.submit_task(command=["sh", "-c", script], outputs=["*"], wait=30)
     assert task.state == "failed"
     assert "max_output_size" in (task.error or "")
     assert time.monotonic() - began < 2 * SOON_SECONDS
@@ -89,7 +93,7 @@ def test_a_cancel_ends_the_reading(swarm: Swarm) -> None:
     eventually(lambda: not reads(worker, "big"), "it is not read any more", 5.0)
     assert time.monotonic() - began < SOON_SECONDS
     eventually(lambda: not list(worker.glob("tasks/files/run-*")), "its folder is removed")
-    again = swarm.client.submit(
+    again = swarm.client.submit_task(
         command=["sh", "-c", "head -c 30000000 /dev/urandom > out"], outputs=["out"], wait=30
     )
     assert again.state == "succeeded", "a large output that is within the limits"

@@ -32,7 +32,7 @@ owner_grace_seconds = 0.2
     swarm = make_swarm(QUICK + settings)
     swarm.up(workers=1)
     script = f"echo begun; while [ ! -e {release} ]; do sleep 0.02; done"
-    task = swarm.client.submit(command=["sh", "-c", script], retry={"max_attempts": 1})
+    task = swarm.client.submit_task(command=["sh", "-c", script], retry={"max_attempts": 1})
     eventually(lambda: not swarm.worker("worker-1").accepting, "it is not lent")
     assert "its owner is using it" in swarm.mycel("explain", task.id).out
     away.touch()

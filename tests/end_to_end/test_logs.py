@@ -35,10 +35,10 @@ def test_run_shows_output_as_it_comes(swarm: Swarm, tmp_path: Path) -> None:
 def test_logs_are_followed(swarm: Swarm, tmp_path: Path, kind: str) -> None:
     release = tmp_path / "release"
     if kind == "process":
-        task = swarm.client.submit(command=["sh", "-c", WAITING.format(release)])
+        task = swarm.client.submit_task(command=["sh", "-c", WAITING.format(release)])
     else:
         words = ["begun", "done"]
-        task = swarm.client.submit(python=f"{WORKLOAD}:talk", arguments=[words, str(release)])
+        task = swarm.client.submit_task(python=f"{WORKLOAD}:talk", arguments=[words, str(release)])
     following = swarm.popen("logs", "-f", task.id)
     assert line(following.stdout) == "begun\n"
     so_far = swarm.client.logs(task.id)
@@ -70,7 +70,7 @@ def test_logs_survive_the_worker(make_swarm: SwarmMaker, tmp_path: Path) -> None
     swarm.up(workers=1)
     never = tmp_path / "never"
     retry = {"max_attempts": 1}
-    task = swarm.client.submit(command=["sh", "-c", WAITING.format(never)], retry=retry)
+    task = swarm.client.submit_task(command=["sh", "-c", WAITING.format(never)], retry=retry)
     eventually(lambda: swarm.client.logs(task.id).stderr, "its output has come")
     os.kill(swarm.pids["worker-1"], signal.SIGKILL)
     ended = swarm.client.wait(task.id)

@@ -23,9 +23,9 @@ def test_each_gets_a_worker_while_there_are_idle_ones(
     for number in range(WORKERS):
         arguments = [str(tmp_path), f"task-{number}", "gate"]
         if kind == "process":
-            task = swarm.client.submit(command=["sh", "-c", script])
+            task = swarm.client.submit_task(command=["sh", "-c", script])
         else:
-            task = swarm.client.submit(python=f"{WORKLOAD}:wait_for", arguments=arguments)
+            task = swarm.client.submit_task(python=f"{WORKLOAD}:wait_for", arguments=arguments)
         tasks.append(task)
         eventually(lambda: swarm.client.task(tasks[-1].id).state == "running", "it runs")
     assert len({swarm.client.task(task.id).worker for task in tasks}) == WORKERS

@@ -123,14 +123,14 @@ def test_the_input_of_a_model_may_be_a_file(
     swarm.up(workers=1)
     long = tmp_path / "long.txt"
     long.write_text("word " * 100_000)
-    task = swarm.client.submit(model="parrot", input=long, wait=30)
+    task = swarm.client.submit_task(model="parrot", input=long, wait=30)
     assert task.state == "succeeded", task.error
     assert task.result is not None
     assert task.result.text == f"one says {long.read_text()}"
     with pytest.raises(Invalid, match="missing"):
-        swarm.client.submit(model="parrot", input={"blob": "blake3:" + "0" * 64})
+        swarm.client.submit_task(model="parrot", input={"blob": "blake3:" + "0" * 64})
     with pytest.raises(Invalid, match="digest"):
-        swarm.client.submit(model="parrot", input={"blob": "long.txt"})
+        swarm.client.submit_task(model="parrot", input={"blob": "long.txt"})
 
 
 def test_a_job_may_give_a_model_one_file_after_another(
@@ -300,7 +300,7 @@ def test_a_server_that_fails_is_told_of_by_its_fault(
     task = call(swarm, "POST", "/api/v1/tasks?wait=20", body).json
     assert (task["state"], len(task["attempts"])) == ("failed", 3)
     assert error in task["error"]
-    assert swarm.client.submit(command=["echo", "on"], wait=30).value == "on\n"
+    assert swarm.client.submit_task(command=["echo", "on"], wait=30).value == "on\n"
 
 
 def test_a_server_that_is_too_slow_runs_out_of_time(
@@ -322,7 +322,7 @@ def test_a_server_that_is_down_costs_an_attempt_not_the_worker(make_swarm: Swarm
     assert task["state"] == "failed"
     assert "does not answer" in task["error"]
     assert len(task["attempts"]) == 3
-    assert swarm.client.submit(command=["echo", "on"], wait=30).value == "on\n"
+    assert swarm.client.submit_task(command=["echo", "on"], wait=30).value == "on\n"
 
 
 def finding(address: str, offered: bool) -> str:

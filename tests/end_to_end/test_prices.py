@@ -25,13 +25,13 @@ def test_tasks_say_what_they_have_cost(make_swarm: SwarmMaker) -> None:
     swarm.up(workers=1)
     announced = swarm.worker("worker-1").capabilities["price"]
     assert (announced["floor"], announced["cpu_core_hour"]) == (0.5, 36000.0)
-    quick = swarm.client.submit(wait=30, command=["true"])
-    slow = swarm.client.submit(wait=30, command=["sleep", "0.5"])
+    quick = swarm.client.submit_task(wait=30, command=["true"])
+    slow = swarm.client.submit_task(wait=30, command=["sleep", "0.5"])
     costs = [swarm.client.get(f"/api/v1/tasks/{one.id}")["cost"] for one in (quick, slow)]
     assert 0.5 <= costs[0] < costs[1]
     assert 4.0 <= costs[1] < 500.0
     # Free of charge for who is not to pay: it waits, and says why.
-    dear = swarm.client.submit(command=["true"], max_cost=0.1)
+    dear = swarm.client.submit_task(command=["true"], max_cost=0.1)
     reasons = [row.reason for row in swarm.client.explain(dear.id).obstacles]
     assert reasons == ["may cost 0.1, it asks 0.5"]
 
@@ -40,7 +40,7 @@ def test_retries_end_where_the_next_one_would_be_too_dear(make_swarm: SwarmMaker
     swarm = make_swarm(PRICES)
     swarm.up(workers=1)
     retry = {"on_error": True, "max_attempts": 3}
-    task = swarm.client.submit(
+    task = swarm.client.submit_task(
         wait=30, command=["sh", "-c", "sleep 0.3; exit 3"], max_cost=5.0, retry=retry
     )
     assert (task.state, task.reason) == ("failed", "max_cost")
@@ -55,7 +55,7 @@ def test_a_worker_takes_work_in_its_hours_only(make_swarm: SwarmMaker, is_open: 
     hours = f"{(hour - 1) % 24:02}:00-{(hour + 2) % 24:02}:00"
     swarm = make_swarm(QUICK + f'[worker.accept]\nhours = ["{hours}"]\n')
     swarm.up(workers=1)
-    task = swarm.client.submit(wait=30 if is_open else 0.1, command=["true"])
+    task = swarm.client.submit_task(wait=30 if is_open else 0.1, command=["true"])
     if is_open:
         assert task.state == "succeeded"
         return

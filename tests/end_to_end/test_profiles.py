@@ -27,13 +27,13 @@ def test_what_was_seen_is_reserved_after_a_restart_too(make_swarm: SwarmMaker) -
     assert (before.source, before.requirements, before.tasks) == ("default", {"cpu_cores": 1.0}, 3)
     assert (before.workers_known, before.workers_able, before.workers_free) == (1, 1, 1)
     assert before.slots == 2
-    done = swarm.client.submit(wait=30, **TASK)
+    done = swarm.client.submit_task(wait=30, **TASK)
     assert done.state == "succeeded", done
     after = shape(swarm, TASK)
     assert after.source == "seen"
     assert after.requirements == {"cpu_cores": 1.0, "min_memory": 512 * MEBIBYTE}
     assert shape(swarm, {**TASK, "requirements": {"cpu_cores": 0.5}}).source == "given"
-    second = swarm.client.submit(**TASK)
+    second = swarm.client.submit_task(**TASK)
     assert second.requirements["min_memory"] == 512 * MEBIBYTE
     assert swarm.mycel("down").code == 0
     swarm.up(workers=1)

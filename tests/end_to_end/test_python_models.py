@@ -163,7 +163,7 @@ def test_a_crash_fails_its_task_and_the_model_is_loaded_again(make_swarm: SwarmM
     eventually(lambda: not is_alive(process), "it is dead")
     again = text(ask(swarm, "hello"))
     assert again != after, "whoever asks meanwhile waits until it is loaded again"
-    assert swarm.client.submit(command=["echo", "on"], wait=30).value == "on\n"
+    assert swarm.client.submit_task(command=["echo", "on"], wait=30).value == "on\n"
 
 
 def test_a_model_that_cannot_be_loaded_is_not_offered(make_swarm: SwarmMaker) -> None:
@@ -172,7 +172,7 @@ def test_a_model_that_cannot_be_loaded_is_not_offered(make_swarm: SwarmMaker) ->
     log = swarm.home / "worker-1" / "log.jsonl"
     eventually(lambda: "the weights are missing" in log.read_text(), "the log says why")
     assert served(swarm) == []
-    assert swarm.client.submit(command=["echo", "on"], wait=30).value == "on\n"
+    assert swarm.client.submit_task(command=["echo", "on"], wait=30).value == "on\n"
 
 
 def test_its_process_ends_with_the_worker(make_swarm: SwarmMaker) -> None:

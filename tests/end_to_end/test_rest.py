@@ -308,7 +308,7 @@ def test_the_explanation_follows_the_workers(make_swarm: SwarmMaker) -> None:
         lambda: any(one.worker for one in swarm.client.task(task).attempts),
         "the task went to the worker that fits",
     )
-    assert swarm.client.submit(command=["echo", "on"], wait=30).value == "on\n"
+    assert swarm.client.submit_task(command=["echo", "on"], wait=30).value == "on\n"
 
 
 def test_a_task_runs_when_a_fitting_worker_joins(make_swarm: SwarmMaker) -> None:
@@ -317,7 +317,7 @@ def test_a_task_runs_when_a_fitting_worker_joins(make_swarm: SwarmMaker) -> None
     (swarm.home / "mycel.toml").write_text('[worker]\nmemory = "20GB"\n')
     swarm.up(workers=2)
     needs = {"min_memory": 16_000_000_000, "gpus": {"model": "A100"}}
-    task = swarm.client.submit(command=["echo", "ran"], requirements=needs).id
+    task = swarm.client.submit_task(command=["echo", "ran"], requirements=needs).id
     first = reasons(swarm, task)
     assert "needs 16 GB of memory, it has 1 GB" in first["worker-1"]
     assert first["worker-2"] == "needs a GPU, it has none"

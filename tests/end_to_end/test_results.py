@@ -48,7 +48,7 @@ def test_what_waits_past_its_deadline_fails(make_swarm: SwarmMaker) -> None:
     swarm = make_swarm()
     swarm.up(workers=1)
     wanted = {"cpu_cores": 4000}
-    task = swarm.client.submit(command=["true"], requirements=wanted, deadline=0.5, wait=30)
+    task = swarm.client.submit_task(command=["true"], requirements=wanted, deadline=0.5, wait=30)
     assert (task.state, task.reason) == ("failed", "deadline")
     assert "deadline" in (task.error or "")
 
@@ -58,10 +58,10 @@ def test_a_task_that_kills_its_interpreters_is_stopped(make_swarm: SwarmMaker) -
     swarm = make_swarm(retry + "[worker]\ncpu_cores = 2\n")
     swarm.up(workers=2)
     with Client(swarm.client.api, swarm.token) as listener:
-        swarm.client.submit(command=["true"], wait=30)
+        swarm.client.submit_task(command=["true"], wait=30)
         events = listener.events(after=0)
         assert next(events).kind == "task.succeeded"  # it listens
-        task = swarm.client.submit(
+        task = swarm.client.submit_task(
             python=f"{WORKLOAD}:kill_myself", retry={"on_error": True}, wait=60
         )
         assert (task.state, task.reason) == ("failed", "poison")
@@ -77,7 +77,7 @@ def test_health_survives_a_restart_of_the_scheduler(make_swarm: SwarmMaker) -> N
     swarm = make_swarm()
     swarm.up(workers=1)
     for code in ("0", "0", "0", "1"):
-        swarm.client.submit(command=["sh", "-c", f"exit {code}"], wait=30)
+        swarm.client.submit_task(command=["sh", "-c", f"exit {code}"], wait=30)
     [before] = swarm.client.workers()
     assert before.health.success_rate == 0.75
     journal = swarm.home / "scheduler" / "journal.db"
@@ -106,14 +106,14 @@ def measured(journal: Path) -> tuple[float, float] | None:
 def test_events_go_on_over_a_restart_of_the_scheduler(make_swarm: SwarmMaker) -> None:
     swarm = make_swarm()
     swarm.up(workers=1)
-    first = swarm.client.submit(command=["true"], wait=30)
+    first = swarm.client.submit_task(command=["true"], wait=30)
     ends = list(swarm.client.events(follow=False, kinds="task.*,job.*"))
     assert [event.kind for event in ends] == ["task.succeeded", "job.succeeded"]
     last = ends[-1].id
     assert last is not None
     swarm.kill("scheduler")
     swarm.up()
-    second = swarm.client.submit(command=["false"], wait=30)
+    second = swarm.client.submit_task(command=["false"], wait=30)
     later: list[Event] = list(swarm.client.events(follow=False, after=last))
     assert [event.kind for event in later] == ["task.failed", "job.failed"]
     assert later[0].data["task_id"] == second.id != first.id

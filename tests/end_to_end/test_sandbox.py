@@ -58,7 +58,7 @@ class TestConfined:
         assert lines[-1] == "0"
 
     def test_from_outside_a_task_is_no_root_either(self, confined: Swarm) -> None:
-        task = confined.client.submit(command=["sleep", "1000.125"])
+        task = confined.client.submit_task(command=["sleep", "1000.125"])
 
         def sleeping() -> Path | None:
             for pid, arguments in processes_of(confined.home).items():
@@ -73,7 +73,7 @@ class TestConfined:
         assert "CapEff:\t0000000000000000" in status
 
     def test_what_it_cannot_have_is_explained(self, confined: Swarm) -> None:
-        task = confined.client.submit(command=["true"], network=True)
+        task = confined.client.submit_task(command=["true"], network=True)
         done = confined.mycel("explain", task.id)
         assert "needs the network, it gives tasks none" in done.out, done
         confined.client.cancel(task.id)
@@ -82,13 +82,15 @@ class TestConfined:
         tool = confined.home.parent / "tool"
         tool.write_text("#!/bin/sh\n")
         tool.chmod(0o755)
-        task = confined.client.submit(command=[str(tool)], wait=30)
+        task = confined.client.submit_task(command=[str(tool)], wait=30)
         assert (task.state, task.exit_code) == ("failed", 127)
         assert "readable_paths" in (task.error or "")
 
     def test_a_memory_hog_is_told_its_limit(self, confined: Swarm) -> None:
         hog = ["python3", "-S", "-c", "x = b'x' * (300 << 20)"]
-        task = confined.client.submit(command=hog, requirements={"min_memory": "100MB"}, wait=30)
+        task = confined.client.submit_task(
+            command=hog, requirements={"min_memory": "100MB"}, wait=30
+        )
         assert task.state == "failed"
         assert len(task.attempts) == 1, "it is the task's own fault"
         if "processes" in confined.worker("worker-1").capabilities["limits"]:
@@ -101,7 +103,7 @@ class TestConfined:
         swarm = make_swarm(SETTINGS)
         swarm.environment.pop("MYCEL_WORKER__SANDBOX")
         swarm.up(workers=1)
-        swarm.client.submit(command=["sh", "-c", "setsid sleep 1000.5 & exec sleep 1000.25"])
+        swarm.client.submit_task(command=["sh", "-c", "setsid sleep 1000.5 & exec sleep 1000.25"])
         _kill_worker_and_helper(swarm, ("sleep 1000.5", "sleep 1000.25"))
 
 
@@ -127,7 +129,7 @@ def _kill_worker_and_helper(swarm: Swarm, commands: tuple[str, ...]) -> None:
 def test_what_a_crash_left_is_ended_at_the_next_start(make_swarm: SwarmMaker) -> None:
     swarm = make_swarm()
     swarm.up(workers=1)
-    swarm.client.submit(command=["sh", "-c", "setsid sleep 1000.5 & exec sleep 1000.25"])
+    swarm.client.submit_task(command=["sh", "-c", "setsid sleep 1000.5 & exec sleep 1000.25"])
     _kill_worker_and_helper(swarm, ("sleep 1000.5", "sleep 1000.25"))
 
 
@@ -152,10 +154,10 @@ def test_no_secret_is_in_a_log_a_metric_or_a_process_list(make_swarm: SwarmMaker
     swarm = make_swarm(settings)
     swarm.up(workers=1)
     secrets = [swarm.token, SECRET_KEY, "a-variable-of-mine"]
-    swarm.client.submit(command=["true"], env={"PASSWORD": secrets[2]}, wait=30)
-    failed = swarm.client.submit(command=["false"], env={"PASSWORD": secrets[2]}, wait=30)
-    lost = swarm.client.submit(model="oracle", input="x", retry={"max_attempts": 1}, wait=30)
-    running = swarm.client.submit(command=["sleep", "1000"], env={"PASSWORD": secrets[2]})
+    swarm.client.submit_task(command=["true"], env={"PASSWORD": secrets[2]}, wait=30)
+    failed = swarm.client.submit_task(command=["false"], env={"PASSWORD": secrets[2]}, wait=30)
+    lost = swarm.client.submit_task(model="oracle", input="x", retry={"max_attempts": 1}, wait=30)
+    running = swarm.client.submit_task(command=["sleep", "1000"], env={"PASSWORD": secrets[2]})
     eventually(
         lambda: any("sleep 1000" in one for one in processes_of(swarm.home).values()), "it runs"
     )

@@ -14,12 +14,12 @@ def test_a_strange_end_is_its_tasks_own(make_swarm: SwarmMaker) -> None:
     swarm = make_swarm()
     swarm.up(workers=2)
     for function in STRANGE:
-        task = swarm.client.submit(python=f"{WORKLOAD}:{function}")
+        task = swarm.client.submit_task(python=f"{WORKLOAD}:{function}")
         ended = swarm.client.wait(task.id, 60)
         assert ended.state == "failed", (function, ended)
         assert ended.error
         assert len(ended.error) < 40_000
         assert swarm.healthy() == 2, f"{function} took a worker along"
         assert call(swarm, "GET", "/readyz", token=None).status == 200
-    good = swarm.client.submit(python=f"{WORKLOAD}:add", arguments=[1, 2])
+    good = swarm.client.submit_task(python=f"{WORKLOAD}:add", arguments=[1, 2])
     assert swarm.client.wait(good.id, 60).value == 3

@@ -64,11 +64,11 @@ def test_a_missing_role_comes_back_as_the_same_node(make_swarm: SwarmMaker) -> N
 def test_down_leaves_no_process_and_no_port(make_swarm: SwarmMaker, tmp_path: Path) -> None:
     swarm = make_swarm()
     swarm.up(workers=2)
-    swarm.client.submit(
+    swarm.client.submit_task(
         python="tests.end_to_end.workload:grow_a_tree", arguments=[str(tmp_path), "t"]
     )
-    swarm.client.submit(command=["sleep", "600"])
-    swarm.client.submit(command=["sh", "-c", "trap '' TERM; sleep 600 & wait; sleep 600"])
+    swarm.client.submit_task(command=["sleep", "600"])
+    swarm.client.submit_task(command=["sh", "-c", "trap '' TERM; sleep 600 & wait; sleep 600"])
     grandchild = told_pid(tmp_path / "t.grandchild")
     ports = swarm.ports
     assert all(is_listening(port) for port in ports.values())
@@ -91,19 +91,19 @@ def test_two_homes_live_side_by_side(make_swarm: SwarmMaker) -> None:
     two.up(workers=1)
     assert one.token != two.token
     assert not set(one.ports.values()) & set(two.ports.values())
-    task = one.client.submit(command=["echo", "one"], wait=30)
+    task = one.client.submit_task(command=["echo", "one"], wait=30)
     assert task.value == "one\n"
     assert [worker.name for worker in two.client.workers()] == ["worker-1"]
     assert two.client.stats()["tasks_succeeded"] == 0
     one.mycel("down")
-    assert two.client.submit(command=["echo", "two"], wait=30).value == "two\n"
+    assert two.client.submit_task(command=["echo", "two"], wait=30).value == "two\n"
 
 
 def interrupt_up(swarm: Swarm, number: signal.Signals) -> None:
     process = swarm.popen("up", "--json", "--port", "0", "--workers", "1")
     printed = json.loads(line_of(process))
     swarm.take(printed)
-    task = swarm.client.submit(command=["sleep", "600"])
+    task = swarm.client.submit_task(command=["sleep", "600"])
     eventually(lambda: swarm.client.task(task.id).state == "running", "the task runs")
     ports = swarm.ports
     process.send_signal(number)

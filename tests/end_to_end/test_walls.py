@@ -81,7 +81,7 @@ class TestRootWithoutNamespaces:
         [worker] = eventually(client.workers, "the worker is there")
         assert not worker.accepting
         assert "nothing would hold its tasks" in swarm.mycel("workers").out
-        task = client.submit(command=["true"])
+        task = client.submit_task(command=["true"])
         assert "nothing would hold its tasks" in swarm.mycel("explain", task.id).out
         assert client.task(task.id).state == "queued"
 
@@ -131,7 +131,9 @@ def test_landlock_alone_lets_tasks_find_mycel_and_report(home: Path) -> None:
         assert running["walls"]["worker-1"].startswith("seccomp, landlock")
         client = Client(running["api"], running["token"])
         assert len(client.run("mycel.demo.sweep:grid")) == 48
-        task = client.submit(python="mycel.task:progress", arguments=[0.25, "a quarter"], wait=30)
+        task = client.submit_task(
+            python="mycel.task:progress", arguments=[0.25, "a quarter"], wait=30
+        )
         assert task.state == "succeeded", task.error
         told = eventually(lambda: client.task(task.id).message, "its report arrives")
         assert told == "a quarter"

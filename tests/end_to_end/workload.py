@@ -31,6 +31,10 @@ def unencodable() -> object:
     return object()
 
 
+def numbered() -> dict[int, str]:
+    return {1: "one"}
+
+
 def not_a_number() -> float:
     return float("nan")
 

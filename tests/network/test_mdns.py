@@ -19,6 +19,6 @@ def test_machines_of_one_lan_find_each_other_when_asked_to(internet: Internet) -
     shelf.start("worker", "found", settings=NEARBY)
     shy.start("worker", "silent")
     eventually(lambda: scheduler.healthy() == {"found"}, "the worker was found", SECONDS)
-    task = scheduler.client.submit(command=["true"])
+    task = scheduler.client.submit_task(command=["true"])
     assert scheduler.client.wait(task.id, SECONDS).state == "succeeded"
     assert scheduler.healthy() == {"found"}, "nobody is found who did not ask for it"

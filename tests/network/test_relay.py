@@ -55,7 +55,7 @@ def test_two_lans_that_reach_only_the_gateway_work_through_it(internet: Internet
     assert linked["mycel_swarm_relay_circuits"] >= 1
     assert linked["mycel_swarm_relay_circuits_opened_total"] >= 1
     text = "x" * 1_000_000
-    task = scheduler.client.submit(python="builtins:len", arguments=[text])
+    task = scheduler.client.submit_task(python="builtins:len", arguments=[text])
     assert scheduler.client.wait(task.id, SECONDS).value == len(text)
     moved = _metrics(gateway)
     for way in ("in", "out"):  # it comes in on one connection, and goes out on the other

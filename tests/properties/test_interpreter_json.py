@@ -46,7 +46,7 @@ def test_a_value_that_cannot_be_written_does_not_spoil_the_next() -> None:
     endless: list[object] = [1]
     endless.append(endless)
     for value, error in (
-        ([float("nan")], ValueError),
+        ({1: "one"}, TypeError),
         ([{1, 2}], TypeError),
         (endless, ValueError),
     ):
@@ -56,3 +56,15 @@ def test_a_value_that_cannot_be_written_does_not_spoil_the_next() -> None:
         assert JSON.encode([1]) == b"[1]"
     endless.pop()
     assert JSON.encode(endless) == b"[1]"
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_numbers_that_json_lacks_are_written_in_words(number: str) -> None:
+    written = JSON.encode({"a": [1.5, (float(number),)]})
+    assert written == b'{"a":[1.5,[{"$float":"%b"}]]}' % number.encode()
+    assert str(JSON.decode(written)) == str({"a": [1.5, [float(number)]]})
+
+
+def test_only_that_form_is_a_number() -> None:
+    for value in ({"$float": "1.5"}, {"$float": "nan", "b": 1}, {"$float": ["nan"]}):
+        assert JSON.decode(JSON.encode(value)) == value

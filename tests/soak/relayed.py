@@ -73,7 +73,7 @@ class Relayed:
         client, began = scheduler.client, time.monotonic()
         given = self._folder / "input"
         wanted = self._write(given)
-        task = client.submit(
+        task = client.submit_task(
             command=["sh", "-c", SCRIPT, f"{self._seconds:g}"],
             inputs=[{"path": "input", "from": str(given)}],
             outputs=["output"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
+import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,7 @@ from mycel.core.model.work import Run
 
 from . import trees, work_folder
 from .blob_messages import Put
+from .blob_store import BlobStore, copy_out
 from .digests import Digest
 from .transfer import in_thread
 from .trees import Tree
@@ -25,6 +27,8 @@ from .worker_blobs import TransferOwner, WorkerBlobs
 
 OUTPUT_BYTES_MAX: Final = 10 * 10**9
 """Of one task."""
+VALUE_FILE: Final = ".mycel-result"
+"""As an interpreter calls it."""
 MOVING_MAX: Final = 8
 """Blobs of one task under way at once."""
 
@@ -104,6 +108,45 @@ class TaskFiles:
         folder.mkdir(0o700)
         work_folder.lay_out(self._caching.store, inputs, folder, self._shared_paths)
 
+    async def fetch_to(self, digest: str, run: Run, target: Path) -> int:
+        """A copy of a blob that a run names, for all to read; its size. Raises `BlobError`,
+        `OSError`."""
+        caching, blob = self._caching, Digest(digest)
+        await caching.fetch(blob, TransferOwner(PeerId(run.scheduler), run.assigned))
+        try:
+            await in_thread(caching.threads, lambda: _copy(caching.store, blob, target))
+            return caching.store.size(blob)
+        finally:
+            caching.store.unpin(blob)
+
+    async def send_value(self, run: Run, folder: Path) -> tuple[Digest, int]:
+        """Takes a value that a call has left in a folder to the scheduler's disk. Raises
+        `BlobError`, `BadTree`, `OSError`."""
+        caching, stop = self._caching, threading.Event()
+
+        def take() -> Digest:
+            place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                limit = min(self._output_bytes_max, caching.store.blob_bytes_max)
+                file = Path(VALUE_FILE)
+                digest = caching.store.put_file(file, place, bytes_max=limit, stop=stop)
+                caching.store.pin(digest)
+                (folder / file).unlink()
+                return digest
+            finally:
+                os.close(place)
+
+        digest = await in_thread(caching.threads, take, stop)
+        try:
+            size = caching.store.size(digest)
+            owner = TransferOwner(PeerId(run.scheduler), run.assigned)
+            await caching.push(digest, Put(digest, size, run.assigned), owner)
+        finally:
+            caching.store.unpin(digest)
+        if not run.folder:  # it was made for the value alone
+            await in_thread(caching.threads, lambda: work_folder.remove(folder))
+        return digest, size
+
     async def gather(self, run: Run) -> GatheredOutputs:
         """Takes what the run declares as outputs into the cache, pinned until it is brought home
         or let go. Cancelled, it ends at once. Raises `BlobError`, `OSError`."""
@@ -167,6 +210,14 @@ class TaskFiles:
         folder = self._root / f"run-{run.attempt}"
         stop = threading.Event()
         await in_thread(self._caching.threads, lambda: work_folder.remove(folder, stop), stop)
+
+
+def _copy(store: BlobStore, digest: Digest, target: Path) -> None:
+    part = target.with_name(f"{target.name}.part")
+    part.unlink(missing_ok=True)
+    copy_out(store, digest, part)
+    part.chmod(0o644)
+    part.replace(target)
 
 
 def _inputs_of(run: Run) -> tuple[list[Input], bytes]:

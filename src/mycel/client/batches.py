@@ -11,6 +11,7 @@ import msgspec
 
 from mycel.core.model.derivation import BATCH_TASKS_MAX, input_arguments, mentions_input
 
+from .functions.values import json_arguments
 from .json_body import encode
 
 BATCH_BYTES_MAX: Final = 4_000_000
@@ -108,7 +109,7 @@ def batches(arguments: Iterable[Any]) -> Iterator[bytes]:
     items: list[bytes] = []
     size = 0
     for one in arguments:
-        item = encode(one if isinstance(one, list | tuple | dict) else [one])
+        item = encode(json_arguments(one))
         if items and (len(items) == BATCH_TASKS_MAX or size + len(item) > BATCH_BYTES_MAX):
             yield b"[" + b",".join(items) + b"]"
             items, size = [], 0

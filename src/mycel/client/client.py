@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -19,8 +20,9 @@ from .batches import outline, split
 from .connection import Address, Connection
 from .endpoint import TRUST_VARIABLE, Endpoint, Wanted, of_home
 from .endpoint import find as find_endpoint
-from .errors import Busy, ClientError, ConnectionLost, TaskCancelled, TaskFailed
+from .errors import Busy, ClientError, ConnectionLost
 from .event_stream import Event, read_events
+from .functions.values import MARK, both, json_arguments, received
 from .json_body import encode
 from .responses import (
     Explanation,
@@ -40,11 +42,15 @@ from .session import ANSWER_SECONDS, WAIT_SECONDS, Session
 
 if TYPE_CHECKING:
     from .blob_transfers import Moved
+    from .functions.futures import Future
+    from .functions.mapping import Mapping as Mapped
+    from .functions.submitter import Submitter
     from .job_inputs import Source
 
 PATIENCE_SECONDS: Final = 600.0
 """So long a batch is offered again while the scheduler's queue is full."""
 _decode_lines: Final = msgspec.json.Decoder(Result).decode_lines
+Function = str | Callable[..., Any]
 Progress = Callable[[int], None]
 """Is told how many tasks have been sent so far."""
 
@@ -57,6 +63,8 @@ class Client:
         `MYCEL_CA_FILE` names it, or the system's are taken."""
         trust = os.environ.get(TRUST_VARIABLE, "") if ca_file is None else str(ca_file)
         self._session = Session(Address.parse(api, trust), token)
+        self._submitter: Submitter | None = None
+        self._starting = threading.Lock()
 
     @classmethod
     def from_environment(
@@ -88,7 +96,19 @@ class Client:
         return self._session.address.text
 
     def close(self) -> None:
+        """What was submitted is sent first, and goes on."""
+        if self._submitter is not None:
+            self._submitter.close()
         self._session.close()
+
+    @property
+    def _calls(self) -> Submitter:
+        with self._starting:
+            if self._submitter is None:
+                from .functions.submitter import Submitter
+
+                self._submitter = Submitter(self)
+            return self._submitter
 
     def __enter__(self) -> Self:
         return self
@@ -98,15 +118,45 @@ class Client:
 
     # Tasks
 
-    def submit(
+    def submit(self, function: Function, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Calls a function on a worker: any function, by value, or `"module:function"`, which the
+        worker has to have. `mycel.task` says what it needs there."""
+        return self._calls.submit(function, args, kwargs)
+
+    def run(self, function: Function, /, *args: Any, **kwargs: Any) -> Any:
+        """Calls a function on a worker, and returns its value."""
+        if isinstance(function, str):
+            arguments = both(args, kwargs)
+            task = self.submit_task(wait=WAIT_SECONDS, python=function, arguments=arguments)
+            return self._value_of(task if task.is_over else self.wait(task.id))
+        return self.submit(function, *args, **kwargs).result()
+
+    def map(self, function: Function, /, *iterables: Iterable[Any]) -> Mapped:
+        """Calls a function on the workers, once for each element; yields the values in the
+        elements' order, and raises the first failure in its place. Submission begins at once;
+        closing the iterator cancels what is left.
+
+        For `"module:function"` an element that is a list or tuple is positional arguments, and a
+        dict named ones.
+        """
+        from .functions.mapping import Mapping as Mapped
+        from .functions.options import parted
+
+        bare, options = parted(function)
+        if isinstance(bare, str) and len(iterables) == 1:
+            return Mapped(self._calls, bare, options, iterables[0])
+        return Mapped(self._calls, bare, options, zip(*iterables, strict=False))
+
+    def submit_task(
         self, *, wait: float | None = None, idempotency_key: str | None = None, **task: Any
     ) -> Task:
         """Submits one task, named by the fields of the REST API:
-        `submit(python="module:function", arguments=[1])`, `submit(command=["echo", "a"])`.
-        `environment` may be a `Path`: the file's content travels.
+        `submit_task(python="module:function", arguments=[1])`,
+        `submit_task(command=["echo", "a"])`. `environment` may be a `Path`: the file's content
+        travels.
 
         `inputs` are files and folders of this machine, `outputs` patterns of what comes back:
-        `submit(command=[…], inputs=["data.csv"], outputs=["*.png"])`; `get` brings them here.
+        `submit_task(command=[…], inputs=["data.csv"], outputs=["*.png"])`; `get` brings them here.
         The `input` of a model may be a `Path`: the model gets what is in that file.
 
         With `wait` it answers when the task has ended, or after so many seconds (at most 60)
@@ -114,17 +164,12 @@ class Client:
         """
         if task.get("inputs") or isinstance(task.get("input"), Path):
             task = self._bring_inputs(task, Path.cwd())
+        if "arguments" in task:
+            task["arguments"] = json_arguments(task["arguments"])
         target = "/api/v1/tasks" if not wait else f"/api/v1/tasks?wait={wait:g}"
         headers = f"Idempotency-Key: {idempotency_key}\r\n" if idempotency_key else ""
         body = encode(_with_text(task))
         return self._session.ask(Task, "POST", target, body, headers, (wait or 0) + ANSWER_SECONDS)
-
-    def run(self, function: str, /, *arguments: Any, **named: Any) -> Any:
-        """Calls `module:function` on a worker and returns its value."""
-        if arguments and named:
-            raise ValueError("give positional arguments or named ones, not both")
-        task = self.submit(wait=WAIT_SECONDS, python=function, arguments=named or list(arguments))
-        return self._value_of(task if task.is_over else self.wait(task.id))
 
     def task(self, task_id: str) -> Task:
         return self._session.ask(Task, "GET", f"/api/v1/tasks/{task_id}")
@@ -153,12 +198,18 @@ class Client:
     def _value_of(self, task: Task) -> Any:
         value = task.value
         if value is None and task.result is not None and task.result.size:
-            return self._large_value(task.id)
-        return value
+            return self.long_value(task.id)
+        return received(value, self._read_blob)
 
-    def _large_value(self, task_id: str) -> Any:
+    def long_value(self, task_id: str) -> Any:
+        """One that is too long for a line of results."""
         found = self._session.ask(TaskResult, "GET", f"/api/v1/tasks/{task_id}/result")
-        return found.json
+        return received(found.json, self._read_blob)
+
+    def _read_blob(self, digest: str) -> bytes:
+        from .blob_transfers import Transfers
+
+        return Transfers(self).read(digest)
 
     def logs(self, task_id: str) -> Logs:
         return self._session.ask(Logs, "GET", f"/api/v1/tasks/{task_id}/logs")
@@ -228,6 +279,10 @@ class Client:
         """For one exchange that is read to its end; one that fails closes it."""
         return self._session.connection()
 
+    def with_files(self, task: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The task with the content of the file that its environment names."""
+        return _with_text(task)
+
     def _bring_inputs(self, task: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         from .job_inputs import LocalFiles
 
@@ -254,6 +309,8 @@ class Client:
         body: dict[str, Any] = {"name": name, **job}
         if task is not None:
             body["task"] = _with_text(self._bring_inputs(task, Path.cwd()))
+            if "arguments" in task:
+                body["task"] = {**body["task"], "arguments": json_arguments(task["arguments"])}
         if arguments is not None:
             body["arguments"] = arguments
         elif count is not None or not job:
@@ -375,19 +432,6 @@ class Client:
                 if failures > 1:
                     raise
 
-    def map(self, function: str, arguments: Iterable[Any], **task: Any) -> Iterator[Any]:
-        """Calls `module:function` once for each element, on the workers; yields the values in
-        the elements' order. The first failure is raised in its place."""
-        job = self.submit_job({"python": function, **task}, arguments=arguments)
-        waiting: dict[int, Result] = {}
-        following = 0
-        for result in self.results(job.id):
-            waiting[result.index] = result
-            while (due := waiting.pop(following, None)) is not None:
-                value = _value(job.id, due)
-                yield self._large_value(f"{job.id}.{due.index}") if due.size else value
-                following += 1
-
     # The swarm
 
     def workers(self) -> list[Worker]:
@@ -438,8 +482,13 @@ class Client:
         rest = b""
         for piece in self._session.stream(target):
             whole, newline, rest = (rest + piece).rpartition(b"\n")
-            if newline:
-                yield from _decode_lines(whole)
+            if not newline:
+                continue
+            lines = _decode_lines(whole)
+            if MARK in whole:
+                for line in lines:
+                    line.value = received(line.value, self._read_blob)
+            yield from lines
 
 
 def _log_piece(data: dict[str, Any]) -> LogPiece:
@@ -447,15 +496,6 @@ def _log_piece(data: dict[str, Any]) -> LogPiece:
     text = data.get("text", "").encode() if encoded is None else base64.b64decode(encoded)
     left_out = data.get("left_out_bytes", 0)
     return LogPiece(data["task_id"], data["attempt"], data["stream"], text, left_out)
-
-
-def _value(job_id: str, result: Result) -> Any:
-    task_id = f"{job_id}.{result.index}"
-    if result.state == "cancelled":
-        raise TaskCancelled(task_id)
-    if result.state != "succeeded":
-        raise TaskFailed(task_id, result.error or "", result.exit_code)
-    return result.value
 
 
 def _with_text(task: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -143,7 +143,7 @@ class _Embedding:
             parts.append({"path": f"part-{number}", "digest": left.digest, "tree": True})
         task = self.task("search", [*self.common, *parts], [])
         arguments = [str(len(parts)), *questions]
-        answered = self._client.submit(**task, arguments=arguments)
+        answered = self._client.submit_task(**task, arguments=arguments)
         return msgspec.json.decode(self._client.result(answered.id))
 
     @staticmethod

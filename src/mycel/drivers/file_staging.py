@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
@@ -27,6 +28,7 @@ from mycel.core.model.task_files import BadFile, mentions_files
 from mycel.runtime.clock import boot_seconds
 
 from .interface import LONG_SECONDS, DriverListener, Finished, Run
+from .long_values import LongValues
 from .preparation import Submit
 
 GATHER_SECONDS_MIN: Final = 1.0
@@ -42,6 +44,8 @@ class Files(Protocol):
     async def gather(self, run: Run) -> GatheredOutputs: ...
     async def bring_home(self, run: Run, gathered: GatheredOutputs) -> None: ...
     async def discard(self, run: Run) -> None: ...
+    async def send_value(self, run: Run, folder: Path) -> tuple[str, int]: ...
+    async def fetch_to(self, digest: str, run: Run, target: Path) -> int: ...
 
 
 class _Filed:
@@ -88,9 +92,11 @@ class FileStaging:
         self._filed: dict[AttemptId, _Filed] = {}
         self._gates: dict[LaneId, _Gate] = {}
         self._discarding: set[asyncio.Task[None]] = set()
+        self._values = LongValues(files, events)
 
     def take(self, lane: LaneId, runs: list[Run]) -> list[Run]:
         """Keeps the runs with files, and those behind them; returns the others."""
+        self._values.expect(runs)
         filed = [run for run in runs if _has_files(run)]
         if not filed:
             if lane not in self._gates:
@@ -111,7 +117,7 @@ class FileStaging:
 
     def kill(self, attempts: list[AttemptId]) -> list[AttemptId]:
         rest = []
-        for attempt in attempts:
+        for attempt in self._values.kill(attempts):
             one = self._filed.get(attempt)
             if one is not None and one.collecting is not None:
                 # Soon, not now: a task that is cancelled before it begins reports nothing.
@@ -126,6 +132,7 @@ class FileStaging:
 
     async def close(self) -> None:
         await asyncio.sleep(0)
+        await self._values.close()
         tasks = [one.collecting for one in self._filed.values() if one.collecting is not None]
         for task in tasks:
             task.cancel()
@@ -291,6 +298,7 @@ class FileStaging:
 
     def finished(self, finished: list[Finished]) -> list[Finished]:
         """Keeps those whose outputs are to be gathered, and returns the others."""
+        finished = self._values.finished(finished)
         if not self._filed:
             return finished
         through = []
@@ -306,6 +314,7 @@ class FileStaging:
 
     def release(self, attempts: Iterable[AttemptId]) -> None:
         for attempt in attempts:
+            self._values.forget(attempt)
             self._forget(attempt)
 
 

@@ -90,6 +90,7 @@ def _process(context: DriverContext) -> Driver:
 
 
 def _python(context: DriverContext) -> Driver:
+    from mycel.drivers.python.code_cache import CodeCache
     from mycel.drivers.python.interpreter_pool import PoolLimits
     from mycel.drivers.python.python_driver import PythonDriver
 
@@ -105,23 +106,25 @@ def _python(context: DriverContext) -> Driver:
             report_server=inner.report_server,
         ),
         context.environments,
+        None if context.files is None else CodeCache(context.root / "code", context.files),
     )
 
 
 def _staged(
     context: DriverContext,
     make: Callable[[DriverContext], Driver],
-    preparation: Preparation | None = None,
+    *preparations: Preparation | None,
 ) -> Driver:
-    """A driver whose tasks may have files, and may need what `preparation` makes."""
-    if preparation is None and context.files is None:
+    """A driver whose tasks may have files, and may need what each of `preparations` makes."""
+    needed = [one for one in preparations if one is not None]
+    if not needed and context.files is None:
         return make(context)
     from .staged_driver import StagedDriver
 
     return StagedDriver(
         lambda listener: make(msgspec.structs.replace(context, listener=listener)),
         context.listener,
-        preparation=preparation,
+        preparations=needed,
         files=context.files,
         timeout=context.policy.timeout,
     )

@@ -8,7 +8,8 @@ Each stage takes out what is not ready, or not done, and passes the rest on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from mycel.core.identifiers import AttemptId, LaneId
 
@@ -25,7 +26,7 @@ class StagedDriver:
         make: Callable[[DriverListener], Driver],
         listener: DriverListener,
         *,
-        preparation: Preparation | None = None,
+        preparations: Sequence[Preparation] = (),
         files: Files | None = None,
         timeout: Callable[[float | None], float | None] = lambda seconds: seconds,
     ) -> None:
@@ -34,11 +35,13 @@ class StagedDriver:
         self.inner = make(self)
         self._stages: list[FileStaging | HeldRuns] = []
         """The one nearest to the driver first."""
-        self._held: HeldRuns | None = None
+        self._held: list[HeldRuns] = []
+        """Likewise."""
         self._files: FileStaging | None = None
-        if preparation is not None:
-            self._held = HeldRuns(self, preparation, self.inner.submit)
-            self._stages.append(self._held)
+        for count, preparation in enumerate(preparations):
+            held = HeldRuns(self, preparation, partial(self._pass_on, count))
+            self._held.append(held)
+            self._stages.append(held)
         if files is not None:
             self._files = FileStaging(self, files, self._submit_with_files, timeout)
             self._stages.append(self._files)
@@ -54,10 +57,15 @@ class StagedDriver:
             self._submit_with_files(lane, runs)
 
     def _submit_with_files(self, lane: LaneId, runs: list[Run]) -> None:
-        if self._held is not None:
-            runs = self._held.take(lane, runs)
-        if runs:
-            self.inner.submit(lane, runs)
+        self._pass_on(len(self._held), lane, runs)
+
+    def _pass_on(self, count: int, lane: LaneId, runs: list[Run]) -> None:
+        """Through the `count` preparations that are nearest to the driver."""
+        for held in reversed(self._held[:count]):
+            runs = held.take(lane, runs)
+            if not runs:
+                return
+        self.inner.submit(lane, runs)
 
     def withdraw(self, attempts: list[AttemptId]) -> None:
         for stage in reversed(self._stages):

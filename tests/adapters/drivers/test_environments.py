@@ -70,7 +70,7 @@ class Within(Subject):
                 msgspec.structs.replace(context, listener=listener)
             ),
             context.listener,
-            preparation=environments,
+            preparations=[environments],
         )
 
     def _with(self, work: Work) -> Work:

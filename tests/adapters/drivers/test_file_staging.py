@@ -40,6 +40,12 @@ class AttemptFolders:
         self.collected: list[AttemptId] = []
         self.gathering: list[AttemptId] = []
 
+    async def fetch_to(self, digest: str, run: Run, target: Path) -> int:
+        raise AssertionError("no task here brings code")
+
+    async def send_value(self, run: Run, folder: Path) -> tuple[str, int]:
+        raise AssertionError("no task here has a long value")
+
     async def prepare(self, run: Run) -> Run:
         await self.hold_before.wait()
         if self.fails is not None:

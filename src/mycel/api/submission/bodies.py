@@ -17,6 +17,8 @@ from mycel.core.model.model_program import Kind
 from mycel.core.model.stages import Policy
 
 _HUGE: Final = 1 << 62
+FUNCTION_BYTES_MAX: Final = 32 << 10
+"""Of a function that stands in the job itself, and so in each message that assigns its tasks."""
 
 Amount = Annotated[float, Meta(gt=0, le=1e9)]
 Size = Annotated[int, Meta(ge=1, le=_HUGE)] | Annotated[str, Meta(min_length=1, max_length=40)]
@@ -92,9 +94,23 @@ class ServeBody(Body, frozen=True):
     gpu_layers: Annotated[int, Meta(ge=-1, le=10_000)] = -1
 
 
+class CallBody(Body, frozen=True):
+    """A function by value, as Python clients send it. Its arguments may be pickled too."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=256)]
+    """For people: `module:function`."""
+    python_version: Annotated[str, Meta(pattern=r"^3\.\d{1,3}$")]
+    """Of the client; what it pickled is for no other."""
+    function: Annotated[bytes, Meta(max_length=FUNCTION_BYTES_MAX)] = b""
+    """By cloudpickle, in base64; a longer one is the file `.function` of the code."""
+    code: Name = ""
+    """The digest of a zip archive with modules that it imports."""
+
+
 class TaskBody(Body, frozen=True):
-    """Exactly one of `model`, `command`, `image` with `command`, `python` and `serve`; or `driver`,
-    which names one that another package brings, and says itself what the others mean to it."""
+    """Exactly one of `model`, `command`, `image` with `command`, `python`, `call` and `serve`; or
+    `driver`, which names one that another package brings, and which says itself what the others
+    mean to it."""
 
     model: Identifier | None = None
     input: Raw | UnsetType = UNSET
@@ -102,6 +118,7 @@ class TaskBody(Body, frozen=True):
     command: list[str] | str | None = None
     image: Identifier | None = None
     python: Identifier | None = None
+    call: CallBody | None = None
     arguments: Raw | UnsetType = UNSET
     name: Name = ""
     requirements: RequirementsBody | None = None

@@ -30,6 +30,7 @@ from .bodies import (
     TasksBody,
     decode_items,
 )
+from .called_functions import called_work, for_python_version
 from .model_inputs import files_of_input
 from .task_environments import in_environment
 
@@ -70,6 +71,8 @@ def specification(body: TaskBody, path: str = "$") -> Specification:
     if body.inputs or body.outputs or body.keep:
         work = _with_files(work, body, path)
     bounds = _bounds(body, profile, path)
+    if body.call is not None:
+        profile = for_python_version(profile, body.call.python_version)
     if body.environment is not None:
         work, profile = in_environment(work, profile, body.environment, f"{path}.environment")
     return Specification(
@@ -140,6 +143,7 @@ def _work(body: TaskBody, path: str) -> Work:
             ("command", body.command is not None and body.image is None),
             ("image", body.image is not None),
             ("python", body.python is not None),
+            ("call", body.call is not None),
             ("serve", body.serve is not None),
         )
         if there
@@ -147,8 +151,8 @@ def _work(body: TaskBody, path: str) -> Work:
     if len(kinds) != 1:
         found = "both " + " and ".join(kinds) if kinds else "none of them"
         raise unprocessable(
-            f"a task is exactly one of model, command, image with command, python, and serve; "
-            f"this one has {found}",
+            "a task is exactly one of model, command, image with command, python, call, and "
+            f"serve; this one has {found}",
             path,
         )
     if body.model is None and (body.input is not UNSET or body.parameters is not UNSET):
@@ -158,6 +162,8 @@ def _work(body: TaskBody, path: str) -> Work:
         if not _FUNCTION.fullmatch(body.python):
             raise unprocessable('python is "module:function"', f"{path}.python")
         return Work("python", function=body.python, env=env, timeout_seconds=body.timeout)
+    if body.call is not None:
+        return called_work(body.call, env, body.timeout, f"{path}.call")
     if body.serve is not None:
         return service_of(body, body.serve, env, f"{path}.serve")
     if body.model is not None:
@@ -241,7 +247,9 @@ def _environment(body: TaskBody, path: str) -> Pairs:
     for name, value in body.env.items():
         if "=" in name or "\0" in name or "\0" in value:
             raise unprocessable(f"{name!r} is no environment variable", f"{path}.env")
-    if body.python is not None:  # its interpreter is started with them, and leased for it
+    if (
+        body.python is not None or body.call is not None
+    ):  # its interpreter is started with them, and leased for it
         _check_asked("the environment of a function", body.env, f"{path}.env")
     return _pairs(body.env)
 

@@ -64,7 +64,7 @@ def outputs_of(body: TaskBody, path: str) -> Outputs | None:
 def have_files(submit: Submit, raw: bytes) -> bool:
     """Whether there is anything to admit; most jobs have none, and pay a glance for it."""
     return (
-        bool(submit.specification.work.inputs)
+        bool(submit.specification.work.digests)
         or submit.derived is not None
         or (mentions_files(raw))
     )
@@ -117,6 +117,9 @@ def _of_work(specifications: Iterable[Specification]) -> Iterator[tuple[str, boo
         for one in specification.work.inputs:
             if one.digest:
                 yield one.digest, one.tree
+        call = specification.work.call
+        if call is not None and call.code:
+            yield call.code, False
 
 
 def _of_sweeps(specifications: Iterable[Specification]) -> Iterator[bytes]:

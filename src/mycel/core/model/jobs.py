@@ -197,7 +197,7 @@ class Block:
 
     def files_of(self, index: int) -> list[str]:
         """Digests of the files that a task names, in its job or in its arguments."""
-        named = [one.digest for one in self.group.specification.work.inputs if one.digest]
+        named = self.group.specification.work.digests
         try:
             argument = self.argument(index)
         except TooLong:  # told when it is sent

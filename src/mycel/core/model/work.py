@@ -66,6 +66,17 @@ class Environment(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where its worker has it; nobody else sets this."""
 
 
+class PickledCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A function that its user sent by value. Nobody but the task's own process unpickles it."""
+
+    function: Data = b""
+    """By cloudpickle; empty, it is in the code."""
+    code: Name = ""
+    """The digest of a zip archive with the modules that it imports, if it needs any."""
+    path: Path = ""
+    """Where its worker has the code; nobody else sets this."""
+
+
 class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the tasks of one job have in common: everything but their arguments.
 
@@ -78,7 +89,7 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     driver: Name
     command: Annotated[tuple[LongText, ...], MANY] = ()
     function: Name = ""
-    """`module:function`"""
+    """`module:function`; with `call`, the name of its function for people."""
     image: Name = ""
     model: Name = ""
     input: Data = b""
@@ -93,6 +104,14 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     """For `container`: `path:path in the container`, with `:ro` to read it only."""
     inputs: Annotated[tuple[Input, ...], MANY] = ()
     outputs: Outputs | None = None
+    call: PickledCall | None = None
+    """For `python`: the function itself, which no worker has to have."""
+
+    @property
+    def digests(self) -> list[str]:
+        """Of all that its worker has to fetch."""
+        named = [one.digest for one in self.inputs if one.digest]
+        return [*named, self.call.code] if self.call is not None and self.call.code else named
 
 
 def work_bytes(work: Work) -> int:
@@ -107,6 +126,8 @@ def work_bytes(work: Work) -> int:
     size = sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
     if work.environment is not None:
         size += len(work.environment.text.encode())
+    if work.call is not None:
+        size += len(work.call.function)
     return size + len(work.input) + len(work.parameters)
 
 
@@ -230,3 +251,6 @@ class Finished(msgspec.Struct, frozen=True):
     cpu_seconds: Amount = 0.0
     code: Word = ""
     """Why it failed, see `failures`. Empty: as the other fields imply."""
+    left: Path = ""
+    """The folder in which it left a value that is too long to be told; whoever moves files makes
+    it a blob before the end is told."""

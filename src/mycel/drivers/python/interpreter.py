@@ -23,7 +23,8 @@ environment. Two threads share the work:
 * The worker is trusted, so its frames are marshal, the cheapest to read. What the interpreter
   sends is made by user code as far as the worker knows: fixed records, checked there.
 
-A value must be JSON in the strict sense: see `interpreter_json`. Output of subprocesses is not
+A value must be JSON in the strict sense: see `interpreter_json`; functions that came by value
+bring what they like: see `pickled_calls`. Output of subprocesses is not
 captured, only what goes through `sys.stdout` and `sys.stderr`.
 """
 
@@ -50,6 +51,8 @@ from .interpreter_json import Json
 from .interpreter_output import CapturedOutput
 from .interpreter_records import (
     DOOMED,
+    FAILED,
+    LEFT,
     LENGTH_BYTES,
     MEMORY_BYTES,
     NO_EXIT_CODE,
@@ -60,6 +63,7 @@ from .interpreter_records import (
     STANDING,
     STARTED,
     STARTED_AT,
+    SUCCEEDED,
     TEXT,
     WITHDRAW,
     WITHDRAWN,
@@ -67,6 +71,7 @@ from .interpreter_records import (
     clock,
 )
 from .interpreter_results import Results
+from .interpreter_values import unpacked
 from .live_output import LIVE_SECONDS
 
 TYPE_CHECKING = False
@@ -74,10 +79,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .pickled_calls import PickledCalls
+
     Call = tuple[int, int, str, bytes, str]
     """attempt, number, task id, arguments as JSON, the name of a folder of its own or nothing"""
-    Batch = tuple[str, str, list[Call]]
-    """function, job id, calls"""
+    Batch = tuple[str, str, list[Call], tuple[bytes, str] | None]
+    """function, job id, calls; and, of a function that came by value, that and its code"""
 
 FLUSH_SECONDS = 0.002
 MEASURED_SECONDS = 0.05
@@ -94,7 +101,14 @@ def peak_memory() -> int:
 
 class Interpreter:
     def __init__(
-        self, socket: int, memory: int, folder: str, output_max: int, value_max: int, long: float
+        self,
+        socket: int,
+        memory: int,
+        folder: str,
+        output_max: int,
+        value_max: int,
+        long: float,
+        cloudpickle: str,
     ) -> None:
         self._socket = socket
         self._memory = mmap.mmap(memory, MEMORY_BYTES)
@@ -116,6 +130,8 @@ class Interpreter:
         self._doomed = False
         self._functions: dict[str, Callable[..., object]] = {}
         self._json = Json()
+        self._cloudpickle = cloudpickle
+        self._pickled: PickledCalls | None = None
         self._stdout = CapturedOutput("stdout", output_max)
         self._stderr = CapturedOutput("stderr", output_max)
 
@@ -141,7 +157,9 @@ class Interpreter:
                 self._role.release()
         return batches.get()
 
-    def _run_batch(self, function: str, job_id: str, calls: list[Call]) -> None:
+    def _run_batch(
+        self, function: str, job_id: str, calls: list[Call], pickled: tuple[bytes, str] | None
+    ) -> None:
         results = self._results
         self._batches_run += 1
         if self._watcher_sleeps:
@@ -161,7 +179,7 @@ class Interpreter:
                 if number != number_before:
                     os.environ["MYCEL_ATTEMPT"] = str(number)
                     number_before = number
-                record, now = self._run_call(function, attempt, arguments, now, folder)
+                record, now = self._run_call(function, attempt, arguments, now, folder, pickled)
                 # Before its result is out, lest what the worker sends next be taken to
                 # wait behind it. In the memory it stays: there results count first.
                 self._running = 0
@@ -175,24 +193,32 @@ class Interpreter:
         results.flush(now)
 
     def _run_call(
-        self, name: str, attempt: int, arguments: bytes, started_at: float, folder: str
+        self,
+        name: str,
+        attempt: int,
+        arguments: bytes,
+        started_at: float,
+        folder: str,
+        pickled: tuple[bytes, str] | None,
     ) -> tuple[bytes, float]:
         value = error = b""
+        how = SUCCEEDED
         exit_code = NO_EXIT_CODE
         try:
-            function = self._functions.get(name)
             if folder:
                 self._folder.enter(folder)
-                function = resolve(name)  # its module may be among its files
-            elif function is None:
-                function = self._functions[name] = resolve(name)
-            result = self._call(function, arguments)
-            value = b"null" if result is None else self._encoded(name, result)
+            if pickled is not None:
+                value, is_left = self._pickled_calls().run(*pickled, arguments, attempt)
+                how = LEFT if is_left else SUCCEEDED
+            else:
+                value = self._called(name, arguments, folder)
         except SystemExit as end:
             exit_code, text = describe_exit(name, end)
             error = text.encode("utf-8", "backslashreplace")
         except BaseException as failure:  # noqa: BLE001 - the edge that owns the user's code
             error = describe(failure).encode("utf-8", "backslashreplace")
+            if pickled is not None and self._pickled is not None:
+                value = self._pickled.raised(failure)
         if os.getpid() != self._process_id:
             os._exit(0)  # a fork inside the task came back out of it: it must not go on
         self._folder.tidy()
@@ -203,7 +229,7 @@ class Interpreter:
             attempt,
             started_at,
             ended_at,
-            1 if error else 0,
+            FAILED if error else how,
             exit_code,
             len(value),
             len(error),
@@ -213,15 +239,32 @@ class Interpreter:
         )
         return header + value + error + stdout + stderr, ended_at
 
+    def _pickled_calls(self) -> PickledCalls:
+        if self._pickled is None:
+            from .pickled_calls import PickledCalls
+
+            self._pickled = PickledCalls(self._folder.path, self._cloudpickle)
+        return self._pickled
+
+    def _called(self, name: str, arguments: bytes, folder: str) -> bytes:
+        function = self._functions.get(name)
+        if folder:
+            function = resolve(name)  # its module may be among its files
+        elif function is None:
+            function = self._functions[name] = resolve(name)
+        result = self._call(function, arguments)
+        return b"null" if result is None else self._encoded(name, result)
+
     def _call(self, function: Callable[..., object], arguments: bytes) -> object:
         if not arguments:
             return function()
         given = self._json.decode(arguments)
         if type(given) is list:
             return function(*given)
-        if type(given) is dict:
-            return function(**given)
-        raise BadFunction(f"arguments must be a JSON list or object, not {arguments[:80]!r}")
+        found = unpacked(given)
+        if found is None:
+            raise BadFunction(f"arguments must be a JSON list or object, not {arguments[:80]!r}")
+        return function(*found[0], **found[1])
 
     def _encoded(self, name: str, result: object) -> bytes:
         try:
@@ -229,7 +272,8 @@ class Interpreter:
         except (TypeError, ValueError, RecursionError) as error:
             raise BadFunction(
                 f"the result of {name!r} is not JSON: {error}; "
-                "return numbers, text, lists, dictionaries, true, false or nothing"
+                "return numbers, text, lists, dictionaries, true, false or nothing, or submit the "
+                "function itself instead of its name"
             ) from None
         if len(value) > self._value_max:
             raise BadFunction(
@@ -372,11 +416,19 @@ class Interpreter:
 
 def main() -> None:
     socket, memory = int(sys.argv[1]), int(sys.argv[2])
-    folder, output_max, value_max, long_seconds = sys.argv[3:7]
+    folder, output_max, value_max, long_seconds, cloudpickle = sys.argv[3:8]
     os.set_inheritable(socket, False)
     sys.argv[:] = [""]
     sys.path.insert(0, folder)
-    Interpreter(socket, memory, folder, int(output_max), int(value_max), float(long_seconds)).run()
+    Interpreter(
+        socket,
+        memory,
+        folder,
+        int(output_max),
+        int(value_max),
+        float(long_seconds),
+        cloudpickle,
+    ).run()
 
 
 if __name__ == "__main__":

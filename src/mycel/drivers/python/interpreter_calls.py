@@ -22,7 +22,10 @@ each later change in its time stamp."""
 OWN_FOLDER = ".task-"
 """How the folders of tasks begin that have one of their own."""
 
-_OUR_FILES = (__file__, os.path.join(os.path.dirname(__file__), "interpreter.py"))
+_OUR_FILES = tuple(
+    os.path.join(os.path.dirname(__file__), name)
+    for name in ("interpreter.py", "interpreter_calls.py", "pickled_calls.py")
+)
 
 
 class WorkingFolder:

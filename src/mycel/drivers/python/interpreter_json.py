@@ -11,13 +11,19 @@ from __future__ import annotations
 import json
 import json.encoder
 
+from .interpreter_values import FLOAT_MARK, check_keys, with_numbers, without_numbers
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_CONTAINERS = (list, tuple, dict)
+
+
 class Json:
-    """Strict: NaN and infinities are errors, since half of all readers refuse them."""
+    """Strict: what JSON would change is an error, and NaN and infinities are written in words,
+    since half of all readers refuse them."""
 
     def __init__(self) -> None:
         self._decoder = json.JSONDecoder()
@@ -31,9 +37,23 @@ class Json:
             value, end = self._scan(text, 0)
         except StopIteration:
             end = -1
-        return value if end == len(text) else self._decoder.decode(text)
+        if end != len(text):
+            value = self._decoder.decode(text)
+        return with_numbers(value) if FLOAT_MARK in data else value
 
     def encode(self, value: object) -> bytes:
+        if isinstance(value, _CONTAINERS):
+            check_keys(value)
+        try:
+            return self._encode(value)
+        except ValueError as error:
+            try:
+                in_words = without_numbers(value)
+            except RecursionError:  # it contains itself
+                raise error from None
+            return self._encode(in_words)
+
+    def _encode(self, value: object) -> bytes:
         if self._pieces is None:
             return self._encoder.encode(value).encode()
         try:

@@ -23,8 +23,10 @@ from mycel.drivers.sandbox.run_confinement import RunConfinement, give
 from .interpreter_calls import OWN_FOLDER
 from .interpreter_records import (
     DOOMED,
+    FAILED,
     FRAME,
     KILL,
+    LEFT,
     LENGTH_BYTES,
     MEMORY,
     MEMORY_BYTES,
@@ -38,6 +40,7 @@ from .interpreter_records import (
     STANDING,
     STARTED,
     STARTED_AT,
+    SUCCEEDED,
     TEXT,
     WITHDRAW,
     WITHDRAWN,
@@ -148,15 +151,16 @@ class InterpreterLink:
         self.calls_count += len(runs)
         if not self.outstanding:
             self._head_since = clock()
-        for (function, job_id), alike in itertools.groupby(
-            runs, lambda run: (run.work.function, run.job_id)
+        for (function, job_id, call), alike in itertools.groupby(
+            runs, lambda run: (run.work.function, run.job_id, run.work.call)
         ):
             calls = []
             for run in alike:
                 self.outstanding[run.attempt] = run
                 own = self._take_in(run) if run.folder else ""
                 calls.append((run.attempt, run.number, run.task_id, run.arguments, own))
-            self._send(RUN_BATCH, (function, job_id, calls))
+            pickled = None if call is None else (call.function, call.path)
+            self._send(RUN_BATCH, (function, job_id, calls, pickled))
 
     def _take_in(self, run: Run) -> str:
         """Puts a task's own folder where the interpreter can see it, which may see no other."""
@@ -363,7 +367,7 @@ class InterpreterLink:
                 attempt,
                 started_at,
                 ended_at,
-                failed,
+                how,
                 exit_code,
                 value_bytes,
                 error_bytes,
@@ -390,15 +394,19 @@ class InterpreterLink:
             told = bounded(error.decode("utf-8", "replace"), ERROR_CHARACTERS_MAX) if error else ""
             unreadable = objection_to(value) if value else ""
             if unreadable:
-                failed, value, told = 1, b"", bounded(unreadable, ERROR_CHARACTERS_MAX)
+                how, value, told = FAILED, b"", bounded(unreadable, ERROR_CHARACTERS_MAX)
             if peak_memory > MEMORY_MAX:
-                failed, value, told = 1, b"", IMPOSSIBLE_MEMORY.format(peak_memory)
+                how, value, told = FAILED, b"", IMPOSSIBLE_MEMORY.format(peak_memory)
                 peak_memory = 0
             # What has been told already, or never was its to do, is not told.
-            if self._let_go(attempt) is not None:
+            run = self._let_go(attempt)
+            if run is not None:
+                left = ""
+                if how == LEFT:
+                    left = run.folder or f"{self.folder}/{OWN_FOLDER}{attempt}"
                 yield Finished(
                     attempt,
-                    "failed" if failed else "succeeded",
+                    "succeeded" if how in (SUCCEEDED, LEFT) else "failed",
                     value,
                     None if exit_code == NO_EXIT_CODE else exit_code,
                     told,
@@ -408,4 +416,5 @@ class InterpreterLink:
                     started_at,
                     ended_at,
                     peak_memory=peak_memory,
+                    left=left,
                 )

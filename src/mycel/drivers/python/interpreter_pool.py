@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import itertools
 import sys
 from collections.abc import Callable
@@ -26,6 +27,9 @@ from .interpreter_link import InterpreterEvents, InterpreterKey, InterpreterLink
 from .interpreter_records import clock
 
 _PROGRAM: Final = str(Path(__file__).with_name("interpreter.py").resolve())
+_found = importlib.util.find_spec("cloudpickle")
+_CLOUDPICKLE: Final = str(Path(_found.origin).parent) if _found and _found.origin else ""
+"""For environments that lack it."""
 
 
 class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +139,7 @@ class InterpreterPool:
             str(limits.output_bytes_max),
             str(limits.value_bytes_max),
             str(LONG_SECONDS),
+            _CLOUDPICKLE,
         ]
         inherited = dict(self._environment)
         if packages:

@@ -12,8 +12,10 @@ FRAME = struct.Struct("<IB")
 """From the interpreter: length of what follows, kind."""
 RESULTS, STARTED, RETURNED, WITHDRAWN, DOOMED, WRITTEN, STANDING = 1, 2, 3, 4, 5, 6, 7
 RESULT = struct.Struct("<QddBiIIIIQ")
-"""attempt, started at, ended at, failed?, exit code, lengths: value, error, stdout, stderr; and
-the most memory that the interpreter has had, after tasks that took long"""
+"""attempt, started at, ended at, how it ended, exit code, lengths: value, error, stdout, stderr;
+and the most memory that the interpreter has had, after tasks that took long"""
+SUCCEEDED, FAILED, LEFT = 0, 1, 2
+"""`LEFT`: it succeeded, and has left its result in a file."""
 NO_EXIT_CODE = -1
 STARTED_AT = struct.Struct("<Qd")
 TEXT = struct.Struct("<QBQ")

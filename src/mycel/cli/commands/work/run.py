@@ -140,13 +140,13 @@ def _run(client: Client, options: argparse.Namespace, body: dict[str, Any]) -> i
     if options.input:
         body["inputs"] = _bring(client, options.input)
     if options.detach:
-        sent = client.submit(**body)
+        sent = client.submit_task(**body)
         print_json({"id": sent.id, "job_id": sent.job_id}) if options.json else print(sent.id)
         return 0
     task: Task | None = None
     try:
         with _signals_wait():
-            task = client.submit(**body)
+            task = client.submit_task(**body)
         if task.reason == "no_match":
             waits = f"it waits for a worker that can run it; 'mycel explain {task.id}' says more"
             print(f"mycel: {waits}", file=sys.stderr)

@@ -1,0 +1,395 @@
+"""Calls on their way: submitted from any thread, sent in batches, their results followed.
+
+    submit ─▶ pending ─▶ the sender thread ─▶ batches of an open job ─▶ its follower ─▶ futures
+
+All calls of one function with the same options share a job, so a thousand submissions are a few
+requests. A job is closed when its calls have ended and no other has come for a second, or when
+nothing was submitted for half a minute: so a client that dies leaves no open job for longer, except
+the last one. Whatever breaks is tried again: batches are numbered, and the stream of results goes
+on where it broke.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from blake3 import blake3
+
+from mycel.blobs import digests
+from mycel.client.errors import Busy, ClientError, ConnectionLost, NotRunning
+from mycel.client.responses import Result
+from mycel.core.identifiers import ulid
+
+from . import pickling, values
+from .futures import Future, cancelled, failure
+from .options import Options, parted
+from .values import Pickled
+
+if TYPE_CHECKING:
+    from mycel.client.client import Client
+
+BATCH_TASKS_MAX: Final = 10_000
+BATCH_BYTES_MAX: Final = 2_000_000
+JOB_TASKS_MAX: Final = 1_000_000
+QUIET_SECONDS: Final = 1.0
+OPEN_SECONDS_MAX: Final = 30.0
+PATIENCE_SECONDS: Final = 600.0
+"""How long to try again while the scheduler cannot be reached."""
+PAUSE_SECONDS_MIN: Final = 0.05
+PAUSE_SECONDS_MAX: Final = 2.0
+LEAVE_SECONDS: Final = 30.0
+"""How long the end of the program waits for what has not been sent."""
+CODE_REMEMBERED_SECONDS: Final = 3600.0
+"""Uploaded code is not offered again for so long; the scheduler keeps it for longer."""
+
+Key = tuple[Any, ...]
+
+
+class Stream:
+    """The calls of one function, and the job that they go to."""
+
+    def __init__(self, task: Mapping[str, Any], code: bytes, job_id: str = "") -> None:
+        self.task = task
+        self.code = code
+        self.pending: deque[tuple[bytes, Future[Any]]] = deque()
+        self.sent: dict[int, Future[Any]] = {}
+        """By index, until the result is here."""
+        self.job_id = job_id
+        self.is_open = False
+        self.count = 0
+        self.batches = 0
+        self.used_at = time.monotonic()
+
+    def take(self) -> list[tuple[bytes, Future[Any]]]:
+        taken: list[tuple[bytes, Future[Any]]] = []
+        size = 0
+        while self.pending and len(taken) < BATCH_TASKS_MAX and size < BATCH_BYTES_MAX:
+            taken.append(self.pending.popleft())
+            size += len(taken[-1][0])
+        return taken
+
+
+class Submitter:
+    """Of one client. Its threads start with the first call and end with `close`."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._pickling = pickling.Pickling()
+        self._streams: dict[Key, Stream] = {}
+        self._retiring: list[Stream] = []
+        """Sent to no more, and to be closed."""
+        self._changed = threading.Condition()
+        self._sender: threading.Thread | None = None
+        self._closing = False
+        self._uploaded: dict[str, float] = {}
+        leaver = weakref.WeakMethod(self.close)
+        atexit.register(lambda: (leaver() or (lambda: None))())
+
+    # From any thread
+
+    def submit(
+        self, function: Any, positional: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> Future[Any]:
+        bare, options = parted(function)
+        task, code, key = self.prepared(bare, options, (positional, named))
+        encoded = self.encoded_arguments(bare, positional, named)
+        future: Future[Any] = Future(self, _shown(bare))
+        with self._changed:
+            if self._closing:
+                raise RuntimeError("the client is closed")
+            stream = self._streams.get(key)
+            if stream is None or stream.count + len(stream.pending) >= JOB_TASKS_MAX:
+                if stream is not None:
+                    self._retiring.append(stream)
+                stream = self._streams[key] = Stream(task, code)
+            stream.pending.append((encoded, future))
+            stream.used_at = time.monotonic()
+            self._wake()
+        return future
+
+    def prepared(
+        self, function: Any, options: Options, example: tuple[Any, Any]
+    ) -> tuple[dict[str, Any], bytes, Key]:
+        """The task's body, the code that goes with it, and what makes two calls alike."""
+        fields = self.client.with_files(options.body())
+        extra = msgspec.json.encode(fields)
+        if isinstance(function, str):
+            return {"python": function, **fields}, b"", (function, extra, options.key)
+        call = self._pickling.call(function, example)
+        body: dict[str, Any] = {
+            "name": call.name,
+            "python_version": pickling.PYTHON_VERSION,
+            "function": call.function,
+        }
+        if call.code:
+            body["code"] = digests.of_bytes(call.code)
+        key = (call.function, body.get("code"), extra, options.key)
+        return {"call": body, **fields}, call.code, key
+
+    def encoded_arguments(
+        self, function: Any, positional: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> bytes:
+        if isinstance(function, str):
+            return msgspec.json.encode(values.both(positional, named))
+        given = pickling.arguments(positional, named)
+        if not given.pickled:
+            return given.json
+        digest = digests.of_bytes(given.pickled)
+        self.persistently(lambda: self.client.upload({digest: given.pickled}))
+        return pickling.by_blob(digest, len(given.pickled))
+
+    def cancel(self, future: Future[Any]) -> bool:
+        with self._changed:
+            for stream in self._streams.values():
+                for place, (_, one) in enumerate(stream.pending):
+                    if one is future:
+                        del stream.pending[place]
+                        future._mark_cancelled()
+                        return True
+        if not future.task_id:  # it is being sent
+            _until(lambda: bool(future.task_id) or future.done(), LEAVE_SECONDS)
+        try:
+            self.client.cancel(future.task_id)
+        except ClientError:
+            return future.cancelled()  # it has ended
+        future._mark_cancelled()
+        return True
+
+    def close(self) -> None:
+        """Sends what waits, and closes the jobs. What has been sent goes on."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            sender = self._sender
+        if sender is not None and sender is not threading.current_thread():
+            sender.join(LEAVE_SECONDS)
+
+    def loaded(self, task_id: str, value: Any) -> Any:
+        """A result as its function returned it. It is unpickled here: one has sent the function
+        oneself, and trusts the workers that it was sent to."""
+        if isinstance(value, _Long):
+            value = self.persistently(lambda: self.client.long_value(task_id))
+        if isinstance(value, Pickled):
+            data = self.persistently(value.data)
+            return _unpickled(data)
+        return value
+
+    # The sender
+
+    def _wake(self) -> None:
+        if self._sender is None:
+            self._sender = threading.Thread(
+                target=self._send_for_ever, name="mycel-sender", daemon=True
+            )
+            self._sender.start()
+        self._changed.notify_all()
+
+    def _send_for_ever(self) -> None:
+        while True:
+            with self._changed:
+                while not (due := self._due()):
+                    if self._closing and not self._streams:
+                        return
+                    self._changed.wait(QUIET_SECONDS if self._streams else None)
+            for stream, taken in due:
+                if taken:
+                    self._send(stream, taken)
+                else:
+                    self._close_job(stream)
+
+    def _due(self) -> list[tuple[Stream, list[tuple[bytes, Future[Any]]]]]:
+        """What there is to send; nothing to send is a job to close."""
+        found: list[tuple[Stream, list[tuple[bytes, Future[Any]]]]] = []
+        now = time.monotonic()
+        for key, stream in list(self._streams.items()):
+            if stream.pending:
+                found.append((stream, self._taken(stream)))
+                continue
+            quiet = QUIET_SECONDS if not stream.sent else OPEN_SECONDS_MAX
+            if self._closing or now - stream.used_at > quiet:
+                del self._streams[key]
+                found.append((stream, []))
+        for stream in self._retiring:
+            found.append((stream, self._taken(stream)))
+            if not stream.pending:
+                found.append((stream, []))
+        self._retiring = [stream for stream in self._retiring if stream.pending]
+        return found
+
+    def _taken(self, stream: Stream) -> list[tuple[bytes, Future[Any]]]:
+        taken = stream.take()
+        for place, (_, future) in enumerate(taken):
+            stream.sent[stream.count + place] = future
+        return taken
+
+    def _send(self, stream: Stream, taken: list[tuple[bytes, Future[Any]]]) -> None:
+        arguments = msgspec.Raw(b"[" + b",".join(one for one, _ in taken) + b"]")
+        first, stream.count = stream.count, stream.count + len(taken)
+        try:
+            if stream.is_open:
+                batch = {"batch": stream.batches, "arguments": arguments}
+                self.persistently(lambda: self.client.append(stream.job_id, batch))
+                stream.batches += 1
+            else:
+                self._open(stream, arguments)
+        except Exception as error:  # noqa: BLE001 - the edge that owns these calls: they are told
+            for place in range(first, stream.count):
+                lost = stream.sent.pop(place, None)
+                if lost is not None:
+                    lost.set_exception(error)
+            with self._changed:
+                self._streams = {k: one for k, one in self._streams.items() if one is not stream}
+                for _, future in stream.pending:
+                    future.set_exception(error)
+                stream.pending.clear()
+            if stream.is_open:
+                self._close_job(stream)
+            return
+        for place, (_, future) in enumerate(taken, first):
+            future._sent_as(f"{stream.job_id}.{place}")
+
+    def _open(self, stream: Stream, arguments: msgspec.Raw) -> None:
+        self.upload_code(stream.code)
+        stream.job_id = stream.job_id or new_job_id()
+        body = {
+            "id": stream.job_id,
+            "name": stream.task.get("name") or _name_of(stream.task),
+            "task": stream.task,
+            "arguments": arguments,
+            "closed": False,
+        }
+        job = self.persistently(lambda: self.client.submit_job_body(body))
+        stream.is_open, stream.batches = True, job.batches
+        follower = threading.Thread(
+            target=self._follow, args=(stream,), name="mycel-follower", daemon=True
+        )
+        follower.start()
+
+    def upload_code(self, code: bytes) -> None:
+        if not code:
+            return
+        digest = digests.of_bytes(code)
+        if time.monotonic() - self._uploaded.get(digest, -CODE_REMEMBERED_SECONDS) > (
+            CODE_REMEMBERED_SECONDS
+        ):
+            self.persistently(lambda: self.client.upload({digest: code}))
+            self._uploaded[digest] = time.monotonic()
+
+    def _close_job(self, stream: Stream) -> None:
+        if stream.is_open:
+            stream.is_open = False
+            with contextlib.suppress(ClientError):  # it was cancelled, perhaps
+                self.persistently(lambda: self.client.close_job(stream.job_id))
+
+    # The followers, one for each job
+
+    def _follow(self, stream: Stream) -> None:
+        try:
+            for result in self.lines(stream.job_id):
+                future = stream.sent.pop(result.index, None)
+                if future is not None:
+                    settle(future, f"{stream.job_id}.{result.index}", result)
+                if not stream.sent:
+                    stream.used_at = time.monotonic()
+            error: Exception = ConnectionLost(f"job {stream.job_id} ended without this result")
+        except Exception as failed:  # noqa: BLE001 - the edge that owns the futures: they are told
+            error = failed
+        for future in list(stream.sent.values()):
+            with contextlib.suppress(Exception):  # cancelled meanwhile
+                future.set_exception(error)
+        stream.sent.clear()
+
+    def lines(self, job_id: str, after: int = 0) -> Iterator[Result]:
+        """A job's results until it has ended, whatever happens to the connection."""
+        patience = _Patience()
+        while True:
+            try:
+                for result in self.client.results(job_id, after=after):
+                    after = result.sequence
+                    patience = _Patience()
+                    yield result
+                return
+            except (ConnectionLost, NotRunning, Busy) as error:
+                patience.wait(error)
+
+    def persistently(self, ask: Callable[[], Any]) -> Any:
+        """Again and again while nobody answers; only for what changes nothing the second time."""
+        patience = _Patience()
+        while True:
+            try:
+                return ask()
+            except (ConnectionLost, NotRunning, Busy) as error:
+                patience.wait(error)
+
+
+class _Patience:
+    def __init__(self) -> None:
+        self._ends_at = time.monotonic() + PATIENCE_SECONDS
+        self._pause = PAUSE_SECONDS_MIN
+
+    def wait(self, error: Exception) -> None:
+        if time.monotonic() > self._ends_at:
+            raise error
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
+
+
+class _Long:
+    """Stands for a value that is too long for a line."""
+
+
+def settle(future: Future[Any], task_id: str, result: Result) -> None:
+    future._sent_as(task_id)
+    if not future.set_running_or_notify_cancel():
+        return
+    if result.state == "succeeded":
+        future.set_result(value_of(result))
+    elif result.state == "cancelled":
+        future.set_exception(cancelled(task_id))
+    else:
+        error = failure(task_id, result.error or "", result.exit_code, result.value)
+        future.set_exception(error)
+
+
+def value_of(result: Result) -> Any:
+    """As `Submitter.loaded` takes it."""
+    return _Long() if result.size else result.value
+
+
+def new_job_id() -> str:
+    return ulid(time.time_ns() // 1_000_000, os.urandom(10))
+
+
+def job_id_of_key(token: str, key: str) -> str:
+    """The same for the same key of the same user, wherever it is submitted from."""
+    return ulid(0, blake3(f"{token}\0{key}".encode()).digest(10))
+
+
+def _unpickled(data: bytes) -> Any:
+    import pickle
+
+    return pickle.loads(data)  # noqa: S301 - see `Submitter.loaded`
+
+
+def _shown(function: Any) -> str:
+    return function if isinstance(function, str) else getattr(function, "__qualname__", "call")
+
+
+def _name_of(task: Mapping[str, Any]) -> str:
+    call = task.get("call")
+    return str(call["name"] if call else task["python"])[:256]
+
+
+def _until(look: Callable[[], bool], seconds: float) -> None:
+    ends_at = time.monotonic() + seconds
+    while not look() and time.monotonic() < ends_at:
+        time.sleep(PAUSE_SECONDS_MIN)
