@@ -50,6 +50,21 @@ def test_each_task_leaves_its_queue_once(
     assert sorted(left) == list(range(job.count))
 
 
+def test_what_was_cancelled_is_not_ahead_of_anything() -> None:
+    job = job_with(200, 10)
+    queue = ShapeQueue(job.groups[0].shape, 0, Usual())
+    for block in job.blocks:
+        queue.add_block(block)
+    first, second = job.blocks
+    queue.take(3)
+    for index in (2, 5, 6, 90, 150):  # the first of them was handed out before
+        queue.take_one(first, index)
+    assert queue.position(first, 3) == 0
+    assert queue.position(first, 100) == 97 - 3
+    assert queue.position(first, 199) == 196 - 4
+    assert queue.position(second, 204) == 197 - 4 + 4
+
+
 def test_what_comes_back_goes_first() -> None:
     job = job_with(5)
     queue = ShapeQueue(job.groups[0].shape, 0, Usual())

@@ -126,11 +126,13 @@ class Swarm:
         name, *rest = arguments
         return [sys.executable, "-m", "mycel", name, "--home", str(self.home), *rest]
 
-    def mycel(self, *arguments: str, seconds: float = 60.0) -> Finished:
+    def mycel(self, *arguments: str, seconds: float = 60.0, given: bytes | None = None) -> Finished:
+        """`given` is its standard input; without it there is nothing."""
         done = subprocess.run(
             self.command(*arguments),
             env=self.environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if given is None else None,
+            input=given,
             capture_output=True,
             timeout=seconds,
             check=False,

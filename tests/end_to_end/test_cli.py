@@ -22,6 +22,42 @@ def test_run_passes_bytes_through(swarm: Swarm) -> None:
     assert (done.code, done.out) == (0, "no newline, ä")
 
 
+def test_run_takes_its_input_along_or_refuses_it(swarm: Swarm) -> None:
+    data = bytes(range(256)) * 4096
+    sent = swarm.mycel("run", "--stdin", "--", "sh", "-c", "wc -c; exit 3", given=data)
+    assert (sent.code, sent.out.strip()) == (3, str(len(data))), sent
+    refused = swarm.mycel("run", "--", "cat", given=b"something")
+    assert (refused.code, "--stdin" in refused.err) == (2, True), refused
+    assert swarm.mycel("run", "--", "cat", given=b"").code == 0
+    assert swarm.mycel("run", "--stdin", "--", "no-such-command", given=b"").code == 127
+
+
+def test_run_of_what_says_nothing_says_where_it_runs(swarm: Swarm, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    wait = f"while [ ! -e {gate} ]; do sleep 0.05; done"
+    process = swarm.popen("run", "--", "sh", "-c", wait)
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    gate.touch()
+    assert process.wait(timeout=30) == 0
+    assert b"it is running on worker-" in said
+
+
+def test_run_outlives_the_scheduler(make_swarm: SwarmMaker, tmp_path: Path) -> None:
+    swarm = make_swarm()
+    swarm.up(workers=1)
+    gate = tmp_path / "gate"
+    wait = f"echo begins; while [ ! -e {gate} ]; do sleep 0.05; done; echo ends; exit 5"
+    process = swarm.popen("run", "--", "sh", "-c", wait)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"begins\n"
+    swarm.kill("scheduler")
+    swarm.up()
+    gate.touch()
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (5, b"ends\n"), err
+
+
 def test_run_of_what_does_not_exist(swarm: Swarm) -> None:
     done = swarm.mycel("run", "--", "no-such-command-anywhere")
     assert done.code == 127

@@ -16,20 +16,18 @@ from typing import Final, TypeVar
 import msgspec
 
 from mycel.client import Client, Job
-from mycel.client.errors import Busy, ClientError, ConnectionLost, NotRunning
+from mycel.client.errors import ClientError
 from mycel.client.responses import Result
 from mycel.console.tables import duration, parse_time, print_json_line, size, terminal_width
 
 from .job_progress import JobProgress
 from .output_follower import Shown
+from .patience import AWAY, patiently
 from .screen import Screen
 
 LOOK_SECONDS: Final = 0.5
 OUTPUT_SECONDS: Final = 5.0
 """So long the last output is waited for, once the last result is there."""
-PATIENCE_SECONDS: Final = 600.0
-"""A scheduler that is away for so long is given up."""
-PAUSE_SECONDS: Final = (0.2, 0.5, 1.0, 2.0)
 FAILURES_SHOWN: Final = 5
 INDEXES_SHOWN: Final = 5
 INTERRUPTED: Final = 130
@@ -128,22 +126,7 @@ class _Follower:
                     return
 
     def _patiently(self, stream: Callable[[], Iterator[_Item]]) -> Iterator[_Item]:
-        """What it gives, and again from where it stood when the scheduler comes back."""
-        pauses = iter(PAUSE_SECONDS)
-        away_since: float | None = None
-        while not self._over.is_set():
-            try:
-                for item in stream():
-                    away_since, pauses = None, iter(PAUSE_SECONDS)
-                    yield item
-                return
-            except (ConnectionLost, NotRunning, Busy) as error:
-                now = time.monotonic()
-                away_since = now if away_since is None else away_since
-                if now - away_since > PATIENCE_SECONDS:
-                    raise
-                self._say_away(error)
-                self._over.wait(next(pauses, PAUSE_SECONDS[-1]))
+        return patiently(stream, self._say_away, self._over)
 
     def _say_away(self, error: ClientError) -> None:
         if not self._progress.trouble:
@@ -153,7 +136,7 @@ class _Follower:
 
     def _look(self) -> None:
         while not self._over.is_set():
-            with contextlib.suppress(ConnectionLost, NotRunning, Busy):
+            with contextlib.suppress(*AWAY):
                 self._progress.take(self._client.job(self._job_id), time.monotonic())
             if not self._over.is_set():
                 self.screen.show(self._progress.text(terminal_width() - 1))

@@ -49,6 +49,20 @@ def test_a_command_that_cannot_run(
     play("process", scenario)
 
 
+def test_a_folder_that_cannot_be_looked_into_hides_nothing_behind_it(play: Play) -> None:
+    """One that may not be searched is the usual one; root may search them all."""
+    search = f"/{'x' * 300}:{os.environ['PATH']}"
+
+    async def scenario(harness: Harness) -> None:
+        env = (("PATH", search),)
+        end = await harness.result_of(harness.run(("sh", "-c", "echo found"), env=env))
+        assert end.stdout == b"found\n"
+        missing = await harness.result_of(harness.run(("no-such-command",), env=env))
+        assert missing.exit_code == 127
+
+    play("process", scenario)
+
+
 def test_output_keeps_head_and_tail(play: Play) -> None:
     async def scenario(harness: Harness) -> None:
         end = await harness.result_of(

@@ -168,6 +168,14 @@ class Block:
             return False
         return self._taken is None or not bitmaps.has(self._taken, position)
 
+    def fresh_before(self, index: int) -> int:
+        """How many of the tasks before it are still to be handed out; cancelled ones are not."""
+        before = max(0, index - self.first - self.cursor)
+        if self._taken is None or not before:
+            return before
+        taken = int.from_bytes(self._taken, "little") >> self.cursor
+        return before - (taken & (1 << before) - 1).bit_count()
+
     def take_one(self, index: int) -> bool:
         """Takes this task out of order; False if it is not fresh any more."""
         if not self.is_fresh(index):

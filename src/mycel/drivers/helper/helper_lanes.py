@@ -7,7 +7,6 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Final
 
 from mycel.core.model.failures import LIMIT
@@ -309,7 +308,8 @@ def _find(name: str, search: str, sees: Callable[[str], bool]) -> str:
     found = unseen = ""
     for folder in search.split(os.pathsep):
         path = f"{folder}/{name}" if folder else name
-        if Path(path).is_file():
+        # Not `Path.is_file`: it raises where a folder may not be searched.
+        if os.path.isfile(path):  # noqa: PTH113
             if not os.access(path, os.X_OK):
                 found = found or path
             elif sees(path):

@@ -314,7 +314,8 @@ def _readable(configured: tuple[str, ...]) -> tuple[str, ...]:
     kept: list[Path] = []
     for path in sorted({Path(one).resolve() for one in _sources(configured)}):
         covered = any(path.is_relative_to(one) for one in (*map(Path, SYSTEM), *kept))
-        if path.exists() and not covered and path != Path("/"):
+        # Not `Path.exists`: it raises where a folder may not be searched.
+        if os.path.exists(path) and not covered and path != Path("/"):  # noqa: PTH110
             kept.append(path)
     return tuple(str(path) for path in kept)
 

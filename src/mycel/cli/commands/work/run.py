@@ -8,13 +8,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, Final
 
+from mycel.cli import task_input
 from mycel.cli.arguments import connect, parser
 from mycel.cli.output_follower import Shown
+from mycel.cli.patience import patiently
+from mycel.cli.screen import Screen
+from mycel.cli.task_status import TaskStatus
 from mycel.client import Client, Task
 from mycel.client.errors import ClientError
+from mycel.client.responses import LogPiece
 from mycel.console.errors import UsageError, explain
 from mycel.console.tables import print_json
 
@@ -27,6 +33,10 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def main(given: list[str]) -> int:
     options = _parse(given)
     body = _body(options)
+    if options.stdin:
+        body = task_input.with_input(body)
+    else:
+        task_input.refuse_unread()
     try:
         with connect(options) as client:
             return _run(client, options, body)
@@ -76,6 +86,9 @@ def _parse(given: list[str]) -> argparse.Namespace:
         metavar="PATTERN",
         help="files that it leaves, written here when it has succeeded; again for more",
     )
+    options.add_argument(
+        "--stdin", action="store_true", help="it reads what comes here, to its end"
+    )
     options.add_argument("--detach", action="store_true", help="print the id and return")
     cut = given.index("--") if "--" in given else len(given)
     chosen = argparse.Namespace()
@@ -122,13 +135,13 @@ def _body(options: argparse.Namespace) -> dict[str, Any]:
     return body
 
 
-def _bring(client: Client, names: list[str]) -> list[dict[str, Any]]:
+def _bring(client: Client, folder: Path, names: list[str]) -> list[dict[str, Any]]:
     """The files that it needs go to the scheduler first."""
     from mycel.client.job_inputs import LocalFiles
 
     from .get import Moving
 
-    local = LocalFiles(Path.cwd())
+    local = LocalFiles(folder)
     inputs = local.inputs(names)
     moving = Moving("sent")
     client.upload(local.sources, moving)
@@ -136,9 +149,16 @@ def _bring(client: Client, names: list[str]) -> list[dict[str, Any]]:
     return inputs
 
 
+def _bring_input(client: Client) -> list[dict[str, Any]]:
+    with TemporaryDirectory(prefix="mycel-stdin-") as folder:
+        kept = task_input.keep(Path(folder))
+        return _bring(client, kept.parent, [kept.name])
+
+
 def _run(client: Client, options: argparse.Namespace, body: dict[str, Any]) -> int:
-    if options.input:
-        body["inputs"] = _bring(client, options.input)
+    body["inputs"] = _bring(client, Path.cwd(), options.input) if options.input else []
+    if options.stdin:
+        body["inputs"] += _bring_input(client)
     if options.detach:
         sent = client.submit_task(**body)
         print_json({"id": sent.id, "job_id": sent.job_id}) if options.json else print(sent.id)
@@ -150,9 +170,7 @@ def _run(client: Client, options: argparse.Namespace, body: dict[str, Any]) -> i
         if task.reason == "no_match":
             waits = f"it waits for a worker that can run it; 'mycel explain {task.id}' says more"
             print(f"mycel: {waits}", file=sys.stderr)
-        if not options.json:
-            Shown(raw=True).show_all(client.follow_logs(task.id))
-        task = client.wait(task.id)
+        task = _watched(client, task.id, shows=not options.json)
     except KeyboardInterrupt as interrupt:
         if task is not None:
             _cancel(client, task.id)
@@ -164,6 +182,29 @@ def _run(client: Client, options: argparse.Namespace, body: dict[str, Any]) -> i
     if options.output and task.state == "succeeded":
         client.outputs(task.id, Path.cwd())
     return _exit_code(task)
+
+
+def _watched(client: Client, task_id: str, *, shows: bool) -> Task:
+    """Until it has ended, whatever becomes of the scheduler meanwhile."""
+    screen = Screen()
+    shown = Shown(raw=True, screen=screen)
+
+    def pieces() -> Iterator[LogPiece]:
+        shown.begin_again()
+        yield from client.follow_logs(task_id)
+
+    def ended() -> Iterator[Task]:
+        yield client.wait(task_id)
+
+    def say_away(error: ClientError) -> None:
+        screen.note(f"{error}; trying again")
+
+    with TaskStatus(client, task_id, screen) as status:
+        if shows:
+            for piece in patiently(pieces, say_away):
+                status.heard()
+                shown.show(piece)
+        return next(patiently(ended, say_away))
 
 
 @contextmanager

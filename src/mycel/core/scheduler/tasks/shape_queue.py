@@ -139,7 +139,7 @@ class ShapeQueue:
         ahead = len(self.came_back)
         for other in self.blocks:
             if other is block:
-                return ahead + max(0, index - (block.first + block.cursor))
+                return ahead + block.fresh_before(index)
             ahead += other.fresh
         return ahead
 
