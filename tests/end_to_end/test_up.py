@@ -43,6 +43,14 @@ def test_up_prints_one_object_and_again_the_same(swarm: Swarm) -> None:
     assert stat.S_IMODE((swarm.home / "token").stat().st_mode) == 0o600
 
 
+def test_up_returns_when_its_workers_take_work(make_swarm: SwarmMaker) -> None:
+    swarm = make_swarm()
+    done = swarm.mycel("up", "--detach", "--json", "--port", "0", "--workers", "2")
+    assert (done.code, done.err) == (0, ""), done
+    swarm.take(done.json)
+    assert [worker.state for worker in swarm.client.workers()] == ["healthy"] * 2
+
+
 def test_a_missing_role_comes_back_as_the_same_node(make_swarm: SwarmMaker) -> None:
     swarm = make_swarm()
     first = swarm.up(workers=2)

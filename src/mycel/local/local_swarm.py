@@ -17,6 +17,7 @@ from mycel.access.founder import found
 from mycel.access.home import Home, find_home, read_state
 from mycel.access.tokens import load_api_token
 from mycel.client import Client
+from mycel.client.errors import ClientError
 from mycel.config.reload import Changes
 from mycel.console.errors import CommandError, UsageError
 
@@ -24,6 +25,8 @@ from . import role_processes, swarm_plan
 from .role_processes import Ready, Stopped
 
 RELOAD_SECONDS: Final = 10.0
+REGISTER_SECONDS: Final = 15.0
+"""Workers that have started have most often registered within a second."""
 LOOK_SECONDS: Final = 0.01
 
 
@@ -83,6 +86,23 @@ def up(
         metrics = {name: state.metrics for name, state in states.items() if state.metrics}
         walls = {name: state.walls for name, state in states.items() if state.walls}
         return Running(_api_of(place), str(place.path), pids, token, metrics, walls), missing
+
+
+def unregistered(running: Running) -> list[str]:
+    """Waits until the scheduler has work for the workers; the roles that it does not know in
+    time, by name."""
+    place = Home(Path(running.home))
+    names = [name for name in running.pids if name.startswith("worker")]
+    peers = {name: state.peer for name, state in _states(place, names).items()}
+    ends = time.monotonic() + REGISTER_SECONDS
+    with running.client() as client:
+        while True:
+            with suppress(ClientError):
+                known = {one.peer_id for one in client.workers() if one.state == "healthy"}
+                peers = {name: peer for name, peer in peers.items() if peer not in known}
+            if not peers or time.monotonic() > ends:
+                return list(peers)
+            time.sleep(LOOK_SECONDS * 5)
 
 
 def down(home: Path | str | None = None, drain: bool = False) -> list[Stopped]:

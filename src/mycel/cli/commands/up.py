@@ -55,6 +55,12 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 def _start(chosen: Namespace) -> Running:
     running, started = local_swarm.up(chosen.home, chosen.workers, chosen.port)
+    for name in local_swarm.unregistered(running):
+        print(
+            f"mycel: {name} runs, and the scheduler does not know it yet: its log in "
+            f"{running.home}/{name} may say why",
+            file=sys.stderr,
+        )
     if chosen.json:
         shown = running if chosen.show_token else msgspec.structs.replace(running, token="")
         print_json(shown)
