@@ -9,6 +9,7 @@ from mycel.core.federation.graph.calendar import Calendar
 from mycel.core.federation.graph.cluster_graph import ClusterGraph
 from mycel.core.federation.match.matcher import Query
 from mycel.core.federation.match.request_levels import compile_variants
+from mycel.core.federation.match.searches import Searches
 from mycel.core.federation.match.slot_packing import bundles, shares
 from mycel.core.federation.mismatch import explain
 from mycel.core.federation.request.request_tree import JobRequest
@@ -99,8 +100,8 @@ def test_slots_are_packed_as_well_as_possible(sizes: list[int], wanted: int) -> 
     for size in sizes:
         counted[size] = counted.get(size, 0) + 1
     best = most_bundles(tuple(sizes), wanted)
-    assert shares(counted, wanted) == best
-    made = bundles(sizes, wanted)
+    assert shares(counted, wanted, Searches()) == best
+    made = bundles(sizes, wanted, Searches())
     assert len(made) == best
     assert all(sum(sizes[one] for one in bundle) >= wanted for bundle in made)
     used = [one for bundle in made for one in bundle]

@@ -14,6 +14,7 @@ from mycel.core.federation.graph.cluster_graph import ClusterGraph, Vertex, buil
 from mycel.core.federation.match.division import Demand, amounts, can_divide, divide
 from mycel.core.federation.match.matcher import Query
 from mycel.core.federation.match.request_levels import compile_variants
+from mycel.core.federation.match.searches import Searches
 from mycel.core.federation.reasons import Level
 from mycel.core.federation.request.counts import Count, exactly, ranged
 from mycel.core.federation.request.request_tree import SLOT, JobRequest, Request
@@ -223,8 +224,8 @@ def test_what_is_divided_is_there_and_enough(
     supply: dict[frozenset[int], dict[int, int]], wanted: list[tuple[int, int, int]]
 ) -> None:
     demands = [Demand(*one) for one in wanted]
-    shares = divide(supply, demands)
-    assert (shares is not None) is can_divide(supply, demands)
+    shares = divide(supply, demands, Searches())
+    assert (shares is not None) is can_divide(supply, demands, Searches())
     if shares is None:
         return
     left = {able: dict(sizes) for able, sizes in supply.items()}
@@ -241,7 +242,8 @@ def test_what_is_divided_is_there_and_enough(
 def test_dividing_very_many_vertices_takes_no_longer() -> None:
     either, first = frozenset((0, 1)), frozenset((0,))
     supply = {either: {1: 10**9}, first: {1: 10**9}}
-    assert can_divide(supply, [Demand(0, 10**9), Demand(1, 10**9)])
-    assert not can_divide(supply, [Demand(0, 1), Demand(1, 10**9 + 1)])
+    assert can_divide(supply, [Demand(0, 10**9), Demand(1, 10**9)], Searches())
+    assert not can_divide(supply, [Demand(0, 1), Demand(1, 10**9 + 1)], Searches())
     least = Count(1, 10**12)
-    assert amounts(supply, [(0, least), (1, exactly(10**9))]) == [10**9, 10**9]
+    wanted = [(0, least), (1, exactly(10**9))]
+    assert amounts(supply, wanted, Searches()) == [10**9, 10**9]

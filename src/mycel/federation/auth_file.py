@@ -83,7 +83,7 @@ def read_auth(path: Path) -> Auth:
         raise AuthError(f"{path}: is over {FILE_BYTES_MAX >> 20} MiB")
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also what is not UTF-8
         raise AuthError(f"{path}: this is not TOML: {error}") from None
     unknown = sorted(set(value) - {"clusters", "groups"})
     if unknown:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -30,8 +28,12 @@ from mycel.core.federation.graph.cluster_graph import (
 )
 from mycel.core.federation.graph.vertex_kinds import Attachment, KindTable
 
-BYTES_MAX: Final = 1 << 30
+from .json_values import read_json
+
+BYTES_MAX: Final = 512 << 20
 NAME_MAX: Final = 1_000
+PROPERTIES_MAX: Final = 1_000
+"""Of one vertex; also what a vertex of a subsystem says of itself."""
 _UP: Final = frozenset(("in", "contained", "contained_by"))
 
 
@@ -92,7 +94,9 @@ def read_subsystem(
             raise GraphError(_of(name, identifier), "the id is there twice")
         if identifier in graph.vertex_of:
             raise GraphError(_of(name, identifier), "is the id of a vertex of the cluster too")
-        attachments[identifier] = Attachment(subsystem, identifier, _fields(metadata))
+        attachments[identifier] = Attachment(
+            subsystem, identifier, _fields(metadata, _of(name, identifier))
+        )
     found: dict[int, dict[Attachment, None]] = {}
     for number, source, target, _, _ in _edges(edges, name):
         for end in (source, target):
@@ -145,10 +149,7 @@ def _metadata(number: int, vertex: Vertex, path: str) -> dict[str, Any]:
 
 
 def _parts(data: bytes, name: str) -> tuple[list[tuple[str, dict[str, Any]]], list[Any]]:
-    try:
-        whole = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise GraphError(name, f"this is not JSON: {error}") from None
+    whole = read_json(data, name)
     graph = whole.get("graph", whole) if isinstance(whole, dict) else None
     if not isinstance(graph, dict):
         raise GraphError(name, "there is no 'graph' with nodes and edges")
@@ -160,8 +161,9 @@ def _parts(data: bytes, name: str) -> tuple[list[tuple[str, dict[str, Any]]], li
     if not isinstance(edges, list):
         raise GraphError(f"{name} edges".strip(), "must be a list")
     if isinstance(nodes, dict):
-        _check_keys(data, name)
-        return [(key, _table(value, name, key)) for key, value in nodes.items()], edges
+        return [
+            (_identifier(key, name), _table(value, name, key)) for key, value in nodes.items()
+        ], edges
     if not isinstance(nodes, list):
         raise GraphError(f"{name} nodes".strip(), "must be a list or a mapping")
     found = []
@@ -171,21 +173,14 @@ def _parts(data: bytes, name: str) -> tuple[list[tuple[str, dict[str, Any]]], li
             identifier = str(identifier)
         if not isinstance(identifier, str) or not identifier:
             raise GraphError(f"{name} nodes[{number}]".strip(), "has no 'id'")
-        found.append((identifier, _table(node, name, identifier)))
+        found.append((_identifier(identifier, name), _table(node, name, identifier)))
     return found, edges
 
 
-def _check_keys(data: bytes, name: str) -> None:
-    """Ids that are keys: of two equal ones a JSON reader keeps the last, silently."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
-            raise GraphError(_of(name, twice), "the key is there twice")
-        return found
-
-    json.loads(data, object_pairs_hook=unique)
+def _identifier(text: str, name: str) -> str:
+    if len(text) > NAME_MAX or not text.isprintable():
+        raise GraphError(_of(name, text), f"an id is up to {NAME_MAX} printable characters")
+    return text
 
 
 def _table(node: Any, name: str, identifier: str) -> dict[str, Any]:
@@ -234,6 +229,8 @@ def _text(metadata: Mapping[str, Any], key: str, place: str) -> str:
         raise GraphError(place, f"{key} {value!r} is no text")
     if len(value) > NAME_MAX:
         raise GraphError(place, f"{key} has more than {NAME_MAX} characters")
+    if not value.isprintable():
+        raise GraphError(place, f"{key} {value!r} has characters that cannot be printed")
     return value
 
 
@@ -260,19 +257,29 @@ def _up(value: Any, place: str) -> bool:
 def _properties(value: Any, place: str) -> frozenset[str]:
     if value is None:
         return frozenset()
-    if isinstance(value, (dict, list)) and all(isinstance(one, str) for one in value):
-        return frozenset(value)
-    raise GraphError(place, "properties must be a mapping or a list of texts")
+    if not isinstance(value, (dict, list)) or not all(isinstance(one, str) for one in value):
+        raise GraphError(place, "properties must be a mapping or a list of texts")
+    if len(value) > PROPERTIES_MAX:
+        raise GraphError(place, f"has more than {PROPERTIES_MAX} properties")
+    for one in value:
+        if len(one) > NAME_MAX or not one.isprintable():
+            raise GraphError(place, f"{one!r} is no property: it is too long, or not printable")
+    return frozenset(value)
 
 
-def _fields(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _fields(metadata: Mapping[str, Any], place: str) -> tuple[tuple[str, str], ...]:
     """What a job can ask of a subsystem's vertex: everything that is a text or a number."""
     found = []
     for key, value in sorted(metadata.items()):
         if isinstance(value, bool):
             found.append((key, "true" if value else "false"))
         elif isinstance(value, (str, int, float)):
-            found.append((key, str(value)))
+            text = str(value)
+            if len(text) > NAME_MAX:
+                raise GraphError(place, f"{key!r} has more than {NAME_MAX} characters")
+            found.append((key, text))
+    if len(found) > PROPERTIES_MAX:
+        raise GraphError(place, f"has more than {PROPERTIES_MAX} properties")
     return tuple(found)
 
 

@@ -17,8 +17,10 @@ from mycel.core.federation.graph.cluster_graph import ROOT, ClusterGraph
 from mycel.core.federation.graph.graph_units import in_units, units_of
 from mycel.core.federation.graph.subsystems import attached
 from mycel.core.federation.graph.summary import Summary, summarise
+from mycel.core.federation.match.candidates import ALONE
 from mycel.core.federation.match.request_levels import Compiled, Level, Wanted, compile_variants
-from mycel.core.federation.match.slot_building import ALONE, Offer, build_slots, share_out
+from mycel.core.federation.match.searches import Searches
+from mycel.core.federation.match.slot_building import Offer, build_slots, share_out
 from mycel.core.federation.reasons import Level as RefusedAt
 from mycel.core.federation.reasons import Outcome, Reason, Verdict
 from mycel.core.federation.request.constraints import CONSTRAINED_TYPES
@@ -189,6 +191,7 @@ class _Walk:
         whole: frozenset[str] = frozenset(),
     ) -> None:
         self._whole = whole
+        self._searches = Searches()
         self._graph = kept.graph
         self._compiled = compiled
         self._held = frozenset(held)
@@ -232,7 +235,7 @@ class _Walk:
         found: Found = {}
         if slot and (self._anchors(children, slot) or (skips and wanted is not None)):
             self._explore(children, slot.contents, skips, True, having, found)
-            found = {SLOT: build_slots(slot.contents, found)}
+            found = {SLOT: build_slots(slot.contents, found, self._searches)}
         elif wanted is not None:
             self._explore(children, wanted.contents, skips, inside, having, found)
         elif pristine:
@@ -315,7 +318,7 @@ class _Walk:
                 picked.append((one.item, wanted))
                 left -= one.size
         for type_, family in level.families.items():
-            shared = share_out(level, type_, found.get(type_, []))
+            shared = share_out(level, type_, found.get(type_, []), self._searches)
             if not shared:
                 return None
             for wanted, vertices in zip(family.members, shared, strict=True):

@@ -6,9 +6,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-import msgspec
-
 from mycel.core.federation.errors import GraphError
+from mycel.federation.json_values import read_json
 
 from .machines import Machine
 
@@ -33,10 +32,7 @@ _UNITS: Final = {
 
 def read_nodes(data: bytes) -> list[Machine]:
     """Raises GraphError."""
-    try:
-        whole = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise GraphError("Kubernetes", f"this is not JSON: {error}") from None
+    whole = read_json(data, "Kubernetes")
     items = whole.get("items") if isinstance(whole, dict) else None
     if not isinstance(items, list):
         raise GraphError("Kubernetes", "there are no 'items': is it 'kubectl get nodes -o json'?")

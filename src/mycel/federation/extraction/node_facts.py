@@ -13,6 +13,7 @@ import msgspec
 
 from mycel.core.federation.errors import GraphError
 from mycel.core.federation.graph.cluster_graph import ClusterGraph
+from mycel.federation.json_values import read_json
 from mycel.federation.specs.compatibility import SUBSYSTEM
 
 FACTS_MAX: Final = 2_000
@@ -51,10 +52,7 @@ def read_probe(output: str) -> dict[str, dict[str, str]]:
 
 def read_compspec(data: bytes, place: str) -> dict[str, str]:
     """Facts of one node: all sections of all extractors, flat. Raises GraphError."""
-    try:
-        whole = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise GraphError(place, f"this is not JSON: {error}") from None
+    whole = read_json(data, place)
     extractors = whole.get("extractors", whole) if isinstance(whole, dict) else None
     if not isinstance(extractors, dict):
         raise GraphError(place, "there are no 'extractors': is it from compspec extract?")

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from mycel.core.federation.errors import GraphError
+from mycel.federation.json_values import read_json
 
 from .machines import Machine
 
@@ -17,10 +16,7 @@ COMMANDS: Final = (("ray", "list", "nodes", "--format", "json", "--detail"),)
 def read_nodes(data: bytes) -> list[Machine]:
     """Raises GraphError. Nodes that are dead are left out: Ray never brings them back."""
     begin = min((at for at in (data.find(b"["), data.find(b"{")) if at >= 0), default=0)
-    try:
-        whole = msgspec.json.decode(data[begin:])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise GraphError("Ray", f"this is not JSON: {error}") from None
+    whole = read_json(data[begin:], "Ray")
     nodes = whole
     for key in ("data", "result", "result"):
         if isinstance(nodes, dict) and key in nodes:

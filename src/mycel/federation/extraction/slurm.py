@@ -11,9 +11,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-import msgspec
-
 from mycel.core.federation.errors import GraphError
+from mycel.federation.json_values import read_json
 
 from .machines import Machine
 
@@ -58,10 +57,7 @@ def read_nodes(data: bytes) -> list[Machine]:
 
 
 def _from_json(data: bytes) -> list[Machine]:
-    try:
-        whole = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise GraphError("Slurm", f"this is not JSON: {error}") from None
+    whole = read_json(data, "Slurm")
     errors = whole.get("errors") or []
     nodes = whole.get("nodes")
     if not isinstance(nodes, list):

@@ -13,6 +13,9 @@ from mycel.core.federation.errors import SpecError
 
 TEXT_BYTES_MAX: Final = 1 << 20
 VALUES_MAX: Final = 50_000
+NAME_MAX: Final = 1_000
+NESTED_MAX: Final = 100
+"""YAML's parser takes time by the square of it; what is read has a closer limit of its own."""
 
 Keys = tuple[str, ...]
 
@@ -59,6 +62,13 @@ class Document(msgspec.Struct, frozen=True):
             return "true" if value else "false"
         return str(value)
 
+    def printable(self, value: Any, path: Keys) -> str:
+        """A text that is shown and compared: a type, a label, a unit."""
+        text = self.string(value, path)
+        if len(text) > NAME_MAX or not text.isprintable():
+            raise self.wrong(path, f"must be up to {NAME_MAX} printable characters")
+        return text
+
     def integer(self, value: Any, path: Keys, least: int = 1) -> int:
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
             value = int(value)
@@ -90,14 +100,22 @@ class Document(msgspec.Struct, frozen=True):
 
 def read_document(name: str, text: str) -> Document:
     """Raises SpecError."""
-    if len(text.encode(errors="surrogatepass")) > TEXT_BYTES_MAX:
-        raise SpecError(name, f"is over {TEXT_BYTES_MAX >> 20} MiB")
+    check_text(name, text)
     _check_size(name, text)
     try:
         value, lines = parse_yaml(name, text)
     except JobFileError as error:
         raise SpecError("", str(error)) from error
     return Document(name, text, value, lines)
+
+
+def check_text(name: str, text: str) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise SpecError(name, f"character {error.start} is half a character") from None
+    if size > TEXT_BYTES_MAX:
+        raise SpecError(name, f"is over {TEXT_BYTES_MAX >> 20} MiB")
 
 
 def _check_size(name: str, text: str) -> None:
@@ -113,6 +131,9 @@ def _check_size(name: str, text: str) -> None:
             elif isinstance(event, yaml.CollectionStartEvent):
                 open_.append((event.anchor, total))
                 total += 1
+                if len(open_) > NESTED_MAX:
+                    line = event.start_mark.line + 1
+                    raise SpecError(f"{name}, line {line}", "this is nested too deep")
             elif isinstance(event, yaml.CollectionEndEvent):
                 anchor, before = open_.pop()
                 if anchor is not None:

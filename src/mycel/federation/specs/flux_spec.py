@@ -9,24 +9,16 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from mycel.core.federation.request import counts
 from mycel.core.federation.request.constraints import EVERYWHERE, Constraint, parse_constraint
 from mycel.core.federation.request.counts import Count
-from mycel.core.federation.request.request_tree import (
-    DEPTH_MAX,
-    REQUESTS_MAX,
-    SLOT,
-    JobRequest,
-    Request,
-)
+from mycel.core.federation.request.request_tree import JobRequest
 
 from .documents import Document, Keys
+from .request_reader import RequestReader, read_count
 
 DIALECT: Final = "flux"
 VERSION_MAX: Final = 9999
 _TOP: Final = frozenset(("version", "resources", "tasks", "attributes"))
-_RESOURCE: Final = frozenset(("type", "count", "unit", "exclusive", "with", "label", "id"))
-_COUNT: Final = frozenset(("min", "max", "operator", "operand"))
 _TASK: Final = frozenset(("command", "slot", "count", "distribution", "attributes"))
 _ATTRIBUTES: Final = frozenset(("user", "system"))
 
@@ -36,10 +28,20 @@ def read_flux(document: Document) -> JobRequest:
     return _Reader(document).job()
 
 
+class _Requests(RequestReader):
+    known = frozenset(("type", "count", "unit", "exclusive", "with", "label", "id"))
+    needed = ("type", "count")
+
+    def count(self, table: dict[str, Any], path: Keys) -> Count:
+        return read_count(self.document, table["count"], (*path, "count"))
+
+    def label(self, table: dict[str, Any], path: Keys) -> str:
+        return self.document.printable(table.get("label", ""), (*path, "label"))
+
+
 class _Reader:
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._requests = 0
 
     def job(self) -> JobRequest:
         document = self._document
@@ -51,7 +53,7 @@ class _Reader:
         if version > VERSION_MAX:
             raise document.wrong(("version",), f"versions 1 to {VERSION_MAX} are known")
         system, attributes = self._attributes(top["attributes"])
-        resources = self._resources(top["resources"], ("resources",), 1)
+        resources = _Requests(document).requests(top["resources"], ("resources",), 1)
         return JobRequest(
             resources=resources,
             duration_seconds=self._duration(system),
@@ -94,51 +96,6 @@ class _Reader:
         place = self._document.place(("attributes", "system", "constraints"))
         return parse_constraint(system["constraints"], place)
 
-    def _resources(self, value: Any, path: Keys, depth: int) -> tuple[Request, ...]:
-        if depth > DEPTH_MAX:
-            raise self._document.wrong(path, f"is nested more than {DEPTH_MAX} deep")
-        requests = self._document.sequence(value, path)
-        return tuple(
-            self._resource(one, (*path, str(number)), depth) for number, one in enumerate(requests)
-        )
-
-    def _resource(self, value: Any, path: Keys, depth: int) -> Request:
-        document = self._document
-        self._requests += 1
-        if self._requests > REQUESTS_MAX:
-            raise document.wrong(path, f"a job has at most {REQUESTS_MAX} requests")
-        table = document.table(value, path, _RESOURCE)
-        for key in ("type", "count"):
-            if key not in table:
-                raise document.wrong(path, f"the key {key!r} is missing")
-        type_ = document.string(table["type"], (*path, "type"))
-        if not type_:
-            raise document.wrong((*path, "type"), "must not be empty")
-        texts = {
-            key: document.string(table[key], (*path, key))
-            for key in ("unit", "label", "id")
-            if key in table
-        }
-        exclusive = None
-        if "exclusive" in table:
-            exclusive = document.boolean(table["exclusive"], (*path, "exclusive"))
-        contents: tuple[Request, ...] = ()
-        if "with" in table:
-            contents = self._resources(table["with"], (*path, "with"), depth + 1)
-        if type_ == SLOT and "label" not in texts:
-            raise document.wrong(path, "a slot needs a label")
-        if type_ == SLOT and not contents:
-            raise document.wrong(path, "a slot needs contents ('with')")
-        return Request(
-            type_,
-            read_count(document, table["count"], (*path, "count")),
-            contents,
-            exclusive,
-            texts.get("label", ""),
-            texts.get("unit", ""),
-            texts.get("id", ""),
-        )
-
     def _tasks(self, value: Any) -> tuple[tuple[str, ...], ...]:
         tasks = self._document.sequence(value, ("tasks",))
         return tuple(self._task(one, ("tasks", str(n))) for n, one in enumerate(tasks))
@@ -176,29 +133,3 @@ class _Reader:
             table = document.table(number, (*path, key), frozenset(("type", "count")))
             document.string(table.get("type"), (*path, key, "type"))
             document.integer(table.get("count"), (*path, key, "count"))
-
-
-def read_count(document: Document, value: Any, path: Keys) -> Count:
-    """One number, a range in a text, or a mapping with min, max, operator and operand."""
-    place = document.place(path)
-    if isinstance(value, int) and not isinstance(value, bool):
-        if value < 1:
-            raise document.wrong(path, f"is {value}, but a job must ask for at least 1")
-        return counts.ranged(value, value, place=place)
-    if isinstance(value, str):
-        return counts.parse_count(value, place)
-    if not isinstance(value, dict):
-        raise document.wrong(path, "must be a number, a range or a mapping with 'min'")
-    table = document.table(value, path, _COUNT)
-    if "min" not in table:
-        raise document.wrong(path, "the key 'min' is missing")
-    minimum = document.integer(table["min"], (*path, "min"))
-    rest = [key for key in ("max", "operator", "operand") if key in table]
-    if not rest:
-        return counts.ranged(minimum, counts.UNLIMITED, place=place)
-    if len(rest) < 3:
-        raise document.wrong(path, "give all of 'max', 'operator' and 'operand', or none")
-    maximum = document.integer(table["max"], (*path, "max"))
-    operator = document.string(table["operator"], (*path, "operator"))
-    operand = document.integer(table["operand"], (*path, "operand"), least=0)
-    return counts.ranged(minimum, maximum, operator, operand, place=place)

@@ -30,7 +30,7 @@ from mycel.core.model.resources import GpuRequirement, Requirements
 
 from .compatibility import read_compatibility
 from .documents import Document, Keys
-from .flux_spec import read_count
+from .request_reader import read_count
 
 DIALECT: Final = "mycel"
 AMOUNT_MAX: Final = 1e6

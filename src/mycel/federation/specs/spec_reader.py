@@ -13,7 +13,7 @@ from pathlib import Path
 from mycel.core.federation.errors import SpecError
 from mycel.core.federation.request.request_tree import JobRequest
 
-from .documents import TEXT_BYTES_MAX, Document, read_document
+from .documents import TEXT_BYTES_MAX, Document, check_text, read_document
 from .flux_spec import read_flux
 from .mycel_spec import read_mycel
 from .rainbow_spec import read_rainbow
@@ -49,9 +49,8 @@ def read_spec_file(path: Path) -> JobRequest:
 
 
 def _toml(text: str, name: str) -> Document:
-    if len(text) > TEXT_BYTES_MAX:
-        raise SpecError(name, f"is over {TEXT_BYTES_MAX >> 20} MiB")
+    check_text(name, text)
     try:
         return Document(name, text, tomllib.loads(text), {})
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
         raise SpecError(name, f"this is not TOML: {error}") from None

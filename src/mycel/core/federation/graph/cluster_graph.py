@@ -19,7 +19,7 @@ from .vertex_kinds import Attachment, Kind, KindTable
 
 ROOT: Final = 0
 SIZE_MAX: Final = 1 << 50
-VERTICES_MAX: Final = 5_000_000
+VERTICES_MAX: Final = 3_000_000
 DEPTH_MAX: Final = 64
 TYPES_MAX: Final = 64
 """A summary names each of them, and goes into records and gossip."""
@@ -217,6 +217,9 @@ class _Builder:
         inherited = _inherit(parents, own)
         found = [self._vertices[one] for one in order]
         kinds, numbers = _number_kinds(parents, found, inherited, self._table)
+        for type_, amount in kinds[-1].totals.items():
+            if amount > SIZE_MAX:
+                raise GraphError("", f"{amount} {type_} in all is more than any cluster has")
         ranks = {index: one.rank for index, one in enumerate(found) if one.rank >= 0}
         names = [self._name(one) for one in order]
         vertex_of = {one: index for index, one in enumerate(order)} if keep_identifiers else {}

@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 
 from mycel.core.federation.request.counts import Count
 
+from .searches import Searches
+
 Able = frozenset[int]
 """The requests that a vertex can serve, by their number among their siblings."""
 Supply = Mapping[Able, Mapping[int, int]]
@@ -40,13 +42,14 @@ class Piece(NamedTuple):
 Share = list[Piece]
 
 
-def divide(supply: Supply, demands: Sequence[Demand]) -> list[list[Share]] | None:
+def divide(
+    supply: Supply, demands: Sequence[Demand], searches: Searches
+) -> list[list[Share]] | None:
     """For each demand its shares, or None if there is no way."""
     kinds = _kinds(supply)
-    sizes = {piece.size for piece in kinds}
-    if len(sizes) > 1:
-        return _Search(kinds, demands).found()
-    size = next(iter(sizes), 1)
+    if _has_sizes(supply):
+        return _search(kinds, demands, searches)
+    size = next((piece.size for piece in kinds), 1)
     flow = _flow([(piece.able, n) for piece, n in kinds.items()], _units(demands, size))
     if flow is None:
         return None
@@ -59,26 +62,38 @@ def divide(supply: Supply, demands: Sequence[Demand]) -> list[list[Share]] | Non
     return found
 
 
-def can_divide(supply: Supply, demands: Sequence[Demand]) -> bool:
+def can_divide(supply: Supply, demands: Sequence[Demand], searches: Searches) -> bool:
     kinds = _kinds(supply)
-    sizes = {piece.size for piece in kinds}
-    if len(sizes) > 1:
-        return _Search(kinds, demands).found() is not None
+    if _has_sizes(supply):
+        return _search(kinds, demands, searches) is not None
+    size = next((piece.size for piece in kinds), 1)
     groups = [(piece.able, n) for piece, n in kinds.items()]
-    return _flow(groups, _units(demands, next(iter(sizes), 1))) is not None
+    return _flow(groups, _units(demands, size)) is not None
 
 
-def amounts(supply: Supply, wanted: Sequence[tuple[int, Count]]) -> list[int] | None:
+def _search(
+    kinds: dict[Piece, int], demands: Sequence[Demand], searches: Searches
+) -> list[list[Share]] | None:
+    key = ("division", frozenset(kinds.items()), tuple(demands))
+    return searches.once(key, _Search(kinds, demands).found, lambda: None)
+
+
+def amounts(
+    supply: Supply, wanted: Sequence[tuple[int, Count]], searches: Searches
+) -> list[int] | None:
     """How much each request gets: the first as much as leaves the others their least, and so on.
     None if not even the least is there."""
+    if len(wanted) == 1:
+        ((request, count),) = wanted
+        amount = count.largest(available(supply, request))
+        return [amount] if amount else None
     found = [count.minimum for _, count in wanted]
-
     place = 0  # the request that `fits` asks about
 
     def fits(amount: int) -> bool:
         tried = [*found[:place], amount, *found[place + 1 :]]
         demands = [Demand(one, much) for (one, _), much in zip(wanted, tried, strict=True)]
-        return can_divide(supply, demands)
+        return can_divide(supply, demands, searches)
 
     if not fits(found[0]):
         return None
@@ -114,6 +129,11 @@ def _kinds(supply: Supply) -> dict[Piece, int]:
         for size, n in sizes.items()
         if size > 0 and n > 0
     }
+
+
+def _has_sizes(supply: Supply) -> bool:
+    """Whether vertices differ in size, so that a search is needed."""
+    return len({size for sizes in supply.values() for size, n in sizes.items() if size and n}) > 1
 
 
 def _units(demands: Sequence[Demand], size: int) -> list[tuple[int, int]]:
@@ -186,14 +206,15 @@ class _Search:
         self._order = [] if self._short else [n for n in ordered for _ in range(demands[n].times)]
         self._demands = demands
 
-    def found(self) -> list[list[Share]] | None:
+    def found(self) -> tuple[list[list[Share]] | None, int]:
+        """And how many steps it took."""
         made: list[Share] = []
         if self._short or not self._fill(made):
-            return None
+            return None, SEARCH_MAX - self._budget
         shares: list[list[Share]] = [[] for _ in self._demands]
         for number, share in zip(self._order, made, strict=True):
             shares[number].append(share)
-        return shares
+        return shares, SEARCH_MAX - self._budget
 
     def _fill(self, made: list[Share]) -> bool:
         """Without recursion over shares: there may be thousands of them."""
@@ -229,6 +250,9 @@ class _Search:
             yield from self._greedy(able, demand.amount)
             return
         found: list[list[int]] = []
+        rest = [self._pieces[n].size * self._left[n] for n in able]
+        for place in range(len(rest) - 2, -1, -1):
+            rest[place] += rest[place + 1]
         stack: list[tuple[int, int, list[int]]] = [(0, 0, [])]
         while stack and self._budget > 0:
             self._budget -= 1
@@ -238,6 +262,8 @@ class _Search:
                 continue
             for place in range(start, len(able)):
                 number = able[place]
+                if total + rest[place] < demand.amount:
+                    break
                 if taken.count(number) < self._left[number]:
                     stack.append((total + self._pieces[number].size, place, [*taken, number]))
         found.sort(key=lambda taken: sum(self._pieces[n].size for n in taken))

@@ -42,6 +42,7 @@ from .candidates import (
 )
 from .division import Demand, available, can_divide
 from .request_levels import Compiled, Level, Wanted, too_little
+from .searches import Searches
 from .slot_choice import mix
 
 _Child = tuple[Kind, "Candidates | None", int]
@@ -76,6 +77,7 @@ class Query:
         self._constraint = compiled.job.constraint
         self._by_name = self._constraint.names_nodes
         self._skips = compiled.job.skips_levels
+        self.searches = Searches()
         self._answers: dict[tuple[Kind, int, bool, bool, bool], Candidates | None] = {}
 
     def ever(self, graph: ClusterGraph) -> bool:
@@ -114,9 +116,11 @@ class Query:
     def _family_suffices(self, level: Level, type_: str, found: Candidates, parent: str) -> bool:
         supply, members = supply_of(found, level, type_), level.families[type_].members
         least = [Demand(number, one.request.count.minimum) for number, one in enumerate(members)]
-        if can_divide(supply, least):
+        if can_divide(supply, least, self.searches):
             return True
-        short = next(n for n in range(len(least)) if not can_divide(supply, least[: n + 1]))
+        short = next(
+            n for n in range(len(least)) if not can_divide(supply, least[: n + 1], self.searches)
+        )
         self.note(members[short], available(supply, short), parent, beside=short > 0)
         return False
 
@@ -232,7 +236,7 @@ class Query:
 
     def slots(self, contents: Level, found: Candidates) -> int:
         """How many slots can be made of the candidates."""
-        number = sum(mix(contents, found))
+        number = sum(mix(contents, found, self.searches))
         if not number:
             self._note_slot(contents, found)
         return number

@@ -103,7 +103,7 @@ class _Placer:
                 left -= one.size
                 self._take(one.item, wanted, exclusive)
         for type_, family in level.families.items():
-            shared = share_out(level, type_, by_type.get(type_, []))
+            shared = share_out(level, type_, by_type.get(type_, []), self._query.searches)
             for wanted, vertices in zip(family.members, shared, strict=True):
                 for vertex in vertices:
                     self._take(vertex, wanted, exclusive)
@@ -148,7 +148,7 @@ class _Placer:
             for name, one in self._children(vertex, below, open_, True):
                 if isinstance(one, Offer):
                     found.setdefault(name, []).append(one)
-            for made in build_slots(below, found):
+            for made in build_slots(below, found, self._query.searches):
                 yield SLOT, tuple(made)
         else:
             yield from self._children(vertex, below, open_, exclusive)

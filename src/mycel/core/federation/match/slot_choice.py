@@ -9,45 +9,47 @@ from __future__ import annotations
 
 from typing import Final
 
-from mycel.core.federation.request.counts import UNLIMITED
-
 from .candidates import NOTHING_OF_IT, Candidates, supply_of, total
 from .division import Demand, Supply, amounts, available, can_divide, largest_that
 from .request_levels import Level, Recipe
+from .searches import Searches
 from .slot_packing import shares
 
 MIXES_MAX: Final = 5_000
-SEARCH_COST: Final = 50
-"""Of a mix whose vertices differ in size and have to be searched through."""
+STEPS_PER_MIX: Final = 5
 
 
-def mix(contents: Level, found: Candidates, wanted: int = UNLIMITED) -> tuple[int, ...]:
-    """How many slots of each alternative: as many as possible, or as are wanted."""
+def mix(contents: Level, found: Candidates, searches: Searches) -> tuple[int, ...]:
+    """How many slots of each alternative: as many in all as possible."""
     if len(contents.recipes) == 1 and not contents.families:
-        return (min(_of_one(contents, found), wanted),)
-    return _Mix(contents, found, wanted).best()
+        return (_of_one(contents, found, searches),)
+    tried = _Mix(contents, found, searches)
+    there = frozenset((key, frozenset(sizes.items())) for key, sizes in found.items())
+    return searches.once(("mix", contents.number, there), tried.best, tried.alone)
 
 
-def share_amounts(supplies: dict[str, Supply], recipe: Recipe) -> list[int] | None:
+def share_amounts(
+    supplies: dict[str, Supply], recipe: Recipe, searches: Searches
+) -> list[int] | None:
     """What one slot takes of each of its parts; None if there is too little for one slot."""
     found: dict[int, int] = {}
     for type_ in {part.type for part in recipe}:
         places = [place for place, part in enumerate(recipe) if part.type == type_]
         wanted = [(recipe[place].member, recipe[place].count) for place in places]
-        given = amounts(supplies[type_], wanted)
+        given = amounts(supplies[type_], wanted, searches)
         if given is None:
             return None
         found.update(zip(places, given, strict=True))
     return [found[place] for place in range(len(recipe))]
 
 
-def _of_one(contents: Level, found: Candidates) -> int:
+def _of_one(contents: Level, found: Candidates, searches: Searches) -> int:
     """Without siblings each type can be counted alone."""
     fewest = -1
     for one in contents.by_type.values():
         sizes = found.get(one.request.type, NOTHING_OF_IT)
         per_slot = one.request.count.largest(total(sizes))
-        number = shares(sizes, per_slot) if per_slot else 0
+        number = shares(sizes, per_slot, searches) if per_slot else 0
         if not number:
             return 0
         fewest = number if fewest < 0 else min(fewest, number)
@@ -55,55 +57,62 @@ def _of_one(contents: Level, found: Candidates) -> int:
 
 
 class _Mix:
-    def __init__(self, contents: Level, found: Candidates, wanted: int) -> None:
+    def __init__(self, contents: Level, found: Candidates, searches: Searches) -> None:
         self._supplies = {type_: supply_of(found, contents, type_) for type_ in contents.asked}
         self._recipes = contents.recipes
-        self._shares = [share_amounts(self._supplies, recipe) for recipe in self._recipes]
-        self._wanted = wanted
+        self._searches = searches
+        self._shares = [share_amounts(self._supplies, one, searches) for one in self._recipes]
         self._budget = MIXES_MAX
         self._best = tuple(0 for _ in self._recipes)
-        mixed = any(
-            len({size for sizes in one.values() for size in sizes}) > 1
-            for one in self._supplies.values()
-        )
-        self._cost = SEARCH_COST if mixed else 1
 
-    def best(self) -> tuple[int, ...]:
-        self._try([])
+    def best(self) -> tuple[tuple[int, ...], int]:
+        """And how many steps it took."""
+        self.alone()
+        if len(self._recipes) > 1:
+            self._try([])
+        return self._best, STEPS_PER_MIX * (MIXES_MAX - self._budget)
+
+    def alone(self) -> tuple[int, ...]:
+        """Of one alternative only."""
+        nothing = [0] * len(self._recipes)
+        for number in range(len(self._recipes)):
+            self._keep([*nothing[:number], self._most(nothing[:number]), *nothing[number + 1 :]])
         return self._best
+
+    def _keep(self, chosen: list[int]) -> None:
+        if sum(chosen) > sum(self._best):
+            self._best = tuple(chosen)
 
     def _try(self, chosen: list[int]) -> None:
         """Chooses how many of one alternative after the other, most first."""
-        number = len(chosen)
-        if self._budget <= 0 or sum(self._best) >= self._wanted:
-            return
         most = self._most(chosen)
-        if number == len(self._recipes) - 1:
-            if sum(chosen) + most > sum(self._best):
-                self._best = (*chosen, most)
+        if len(chosen) == len(self._recipes) - 1:
+            self._keep([*chosen, most])
             return
         for amount in range(most, -1, -1):
-            self._try([*chosen, amount])
-            if self._budget <= 0 or sum(self._best) >= self._wanted:
+            if self._budget <= 0:
                 return
+            self._try([*chosen, amount])
 
     def _most(self, chosen: list[int]) -> int:
         """How many of the next alternative still fit beside those that are chosen."""
         parts = self._shares[len(chosen)]
         if parts is None:
             return 0
-        recipe = self._recipes[len(chosen)]
-        high = self._wanted - sum(chosen)
-        for part, amount in zip(recipe, parts, strict=True):
-            high = min(high, available(self._supplies[part.type], part.member) // amount)
-        if high <= 0:
-            return 0
+        high = min(
+            available(self._supplies[part.type], part.member) // amount
+            for part, amount in zip(self._recipes[len(chosen)], parts, strict=True)
+        )
         return largest_that(0, high, lambda number: self._fits([*chosen, number]))
 
     def _fits(self, chosen: list[int]) -> bool:
-        self._budget -= self._cost
+        self._budget -= 1
         return all(
-            can_divide(supply, demands_of(type_, self._recipes, self._shares, chosen))
+            can_divide(
+                supply,
+                demands_of(type_, self._recipes, self._shares, chosen),
+                self._searches,
+            )
             for type_, supply in self._supplies.items()
         )
 

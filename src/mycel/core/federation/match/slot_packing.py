@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from .searches import Searches
+
 SEARCH_MAX: Final = 20_000
 SEARCHED_VERTICES_MAX: Final = 64
 """Above this the search would end at its budget anyway."""
 
 
-def shares(sizes: Mapping[int, int], per_share: int) -> int:
+def shares(sizes: Mapping[int, int], per_share: int, searches: Searches) -> int:
     """How many shares of `per_share` can be made of vertices (size: how many)."""
     if per_share <= 0:
         return 0
@@ -27,10 +29,10 @@ def shares(sizes: Mapping[int, int], per_share: int) -> int:
     if len(small) == 1:
         ((size, count),) = small.items()
         return whole + count // -(-per_share // size)
-    return whole + len(_Search(small, per_share).best())
+    return whole + len(_recipes(small, per_share, searches))
 
 
-def bundles(sizes: list[int], per_share: int) -> list[list[int]]:
+def bundles(sizes: list[int], per_share: int, searches: Searches) -> list[list[int]]:
     """Which vertices (by position) make each share; as many shares as `shares` promises."""
     made = [[position] for position, size in enumerate(sizes) if size >= per_share]
     positions: dict[int, list[int]] = {}
@@ -45,9 +47,16 @@ def bundles(sizes: list[int], per_share: int) -> list[list[int]]:
         each = -(-per_share // size)
         made += [[stack.pop() for _ in range(each)] for _ in range(len(stack) // each)]
     elif small:
-        for recipe in _Search(small, per_share).best():
+        for recipe in _recipes(small, per_share, searches):
             made.append([positions[size].pop() for size in recipe])
     return made
+
+
+def _recipes(small: Mapping[int, int], per_share: int, searches: Searches) -> list[tuple[int, ...]]:
+    """Of which sizes each share is made."""
+    search = _Search(small, per_share)
+    key = ("shares", frozenset(small.items()), per_share)
+    return searches.once(key, search.best, search.greedy)
 
 
 class _Search:
@@ -60,12 +69,13 @@ class _Search:
         self._budget = SEARCH_MAX
         self._known: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
 
-    def best(self) -> list[tuple[int, ...]]:
-        greedy = self._greedy()
+    def best(self) -> tuple[list[tuple[int, ...]], int]:
+        """And how many steps it took."""
+        greedy = self.greedy()
         if sum(self._counts) > SEARCHED_VERTICES_MAX:
-            return greedy
+            return greedy, 0
         found = self._best(self._counts)
-        return found if len(found) > len(greedy) else greedy
+        return found if len(found) > len(greedy) else greedy, SEARCH_MAX - self._budget
 
     def _best(self, counts: tuple[int, ...]) -> list[tuple[int, ...]]:
         known = self._known.get(counts)
@@ -91,9 +101,14 @@ class _Search:
         if first is None:
             return []
         found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        rest = self._rest(counts)
         stack: list[tuple[int, tuple[int, ...], int]] = [(self._sizes[first], (first,), first)]
-        while stack and len(found) < 200:
+        while stack and len(found) < 200 and self._budget > 0:
+            self._budget -= 1
             total, taken, lowest = stack.pop()
+            there = rest[lowest] - taken.count(lowest) * self._sizes[lowest]
+            if total + there < self._per_share:
+                continue
             if total >= self._per_share:
                 left = list(counts)
                 for number in taken:
@@ -108,7 +123,14 @@ class _Search:
         found.sort(key=lambda item: (sum(item[0]), len(item[0])))
         return found
 
-    def _greedy(self) -> list[tuple[int, ...]]:
+    def _rest(self, counts: tuple[int, ...]) -> list[int]:
+        """How much there is from each size down."""
+        rest = [size * n for size, n in zip(self._sizes, counts, strict=True)]
+        for number in range(len(rest) - 2, -1, -1):
+            rest[number] += rest[number + 1]
+        return rest
+
+    def greedy(self) -> list[tuple[int, ...]]:
         """Largest first, topped up with the smallest that does."""
         counts = list(self._counts)
         left = sum(size * n for size, n in zip(self._sizes, counts, strict=True))

@@ -10,18 +10,20 @@ Only vertices of the types `node` and `storage_node` are held against them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from mycel.core.federation.errors import SpecError
-from mycel.core.federation.graph.idsets import parse_hostlist, parse_idset
+from mycel.core.federation.graph.idsets import IDS_MAX, parse_hostlist, parse_idset
 
 CONSTRAINED_TYPES: Final = frozenset(("node", "storage_node"))
 DEPTH_MAX: Final = 32
 _FORBIDDEN: Final = frozenset("!&'\"^`|()")
 _LOGIC: Final = frozenset(("and", "or", "not"))
+
+Name = TypeVar("Name", str, int)
 
 
 class Constraint(msgspec.Struct, frozen=True):
@@ -73,41 +75,55 @@ def both(left: Constraint, right: Constraint) -> Constraint:
     return left if right.operator == "all" else Constraint("and", parts=(left, right))
 
 
-def parse_constraint(value: Any, place: str, depth: int = 0) -> Constraint:
+def parse_constraint(value: Any, place: str) -> Constraint:
     """Raises SpecError."""
-    if not isinstance(value, Mapping):
-        raise SpecError(place, "a constraint is a mapping of one operator to a list")
-    if depth > DEPTH_MAX:
-        raise SpecError(place, f"constraints are nested more than {DEPTH_MAX} deep")
-    if len(value) > 1:
-        raise SpecError(place, "a constraint has one operator; join several with 'and'")
-    if not value:
-        return EVERYWHERE
-    operator, operands = next(iter(value.items()))
-    here = f"{place}.{operator}"
-    if operator not in _LOGIC and operator not in ("properties", "hostlist", "ranks"):
-        raise SpecError(
-            place, f"{operator!r} is no operator: use properties, hostlist, ranks, and, or, not"
-        )
-    if not isinstance(operands, list):
-        raise SpecError(here, "takes a list")
-    if operator in _LOGIC:
-        parts = tuple(
-            parse_constraint(one, f"{here}[{number}]", depth + 1)
-            for number, one in enumerate(operands)
-        )
-        return Constraint(operator, parts=parts)
-    texts = tuple(_text(one, operator, f"{here}[{n}]") for n, one in enumerate(operands))
-    try:
+    return _Parser().parse(value, place, 0)
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self._room = IDS_MAX
+        """For the hosts and ranks of all constraints together."""
+
+    def parse(self, value: Any, place: str, depth: int) -> Constraint:
+        if not isinstance(value, Mapping):
+            raise SpecError(place, "a constraint is a mapping of one operator to a list")
+        if depth > DEPTH_MAX:
+            raise SpecError(place, f"constraints are nested more than {DEPTH_MAX} deep")
+        if len(value) > 1:
+            raise SpecError(place, "a constraint has one operator; join several with 'and'")
+        if not value:
+            return EVERYWHERE
+        operator, operands = next(iter(value.items()))
+        if operator not in _LOGIC and operator not in ("properties", "hostlist", "ranks"):
+            raise SpecError(
+                place, f"{operator!r} is no operator: use properties, hostlist, ranks, and, or, not"
+            )
+        here = f"{place}.{operator}"
+        if not isinstance(operands, list):
+            raise SpecError(here, "takes a list")
+        if operator in _LOGIC:
+            parts = (self.parse(one, f"{here}[{n}]", depth + 1) for n, one in enumerate(operands))
+            return Constraint(operator, parts=tuple(parts))
+        texts = tuple(_text(one, operator, f"{here}[{n}]") for n, one in enumerate(operands))
         if operator == "hostlist":
-            hosts = frozenset(host for text in texts for host in parse_hostlist(text))
-            return Constraint(operator, texts, hosts=hosts)
+            return Constraint(operator, texts, hosts=self._named(texts, here, parse_hostlist))
         if operator == "ranks":
-            ranks = frozenset(rank for text in texts for rank in parse_idset(text))
-            return Constraint(operator, texts, ranks=ranks)
-    except ValueError as error:
-        raise SpecError(here, str(error)) from None
-    return Constraint(operator, texts)
+            return Constraint(operator, texts, ranks=self._named(texts, here, parse_idset))
+        return Constraint(operator, texts)
+
+    def _named(
+        self, texts: tuple[str, ...], place: str, parse: Callable[[str, int], set[Name]]
+    ) -> frozenset[Name]:
+        found: set[Name] = set()
+        for number, text in enumerate(texts):
+            try:
+                new = parse(text, self._room)
+            except ValueError as error:
+                raise SpecError(f"{place}[{number}]", str(error)) from None
+            self._room -= len(new)
+            found |= new
+        return frozenset(found)
 
 
 def _text(value: Any, operator: str, place: str) -> str:
