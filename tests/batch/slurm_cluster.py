@@ -240,7 +240,7 @@ SlurmdParameters=config_overrides
 SchedulerParameters=batch_sched_delay=0,bf_interval=1,sched_min_interval=1
 EnforcePartLimits=ALL
 ReturnToService=2
-MessageTimeout=5
+MessageTimeout=4
 KillWait=2
 {"GresTypes=gpu" if self._gpus else ""}
 {self._settings}

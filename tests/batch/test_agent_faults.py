@@ -12,8 +12,8 @@ from mycel.core.agent.attempts import NEXT, Attempt, AttemptState, Step
 
 from .agent_world import Bugs, World
 
-SEEDS = int(os.environ.get("MYCEL_AGENT_SEEDS", "600"))
-CHUNK = 100
+SEEDS = int(os.environ.get("MYCEL_AGENT_SEEDS", "300"))
+CHUNK = 50
 SEEDS_PER_BUG = 1500
 
 

@@ -6,6 +6,8 @@ These need no running swarm:
     mycel cluster sequence GRAPH STEPS      jobs one after the other, with the verdict of each
     mycel cluster extract SOURCE            the graph of a Slurm, Kubernetes or Ray cluster
 
+`cluster_agent` has the commands that run jobs on one.
+
 Exit codes: 0 yes, 1 no, 2 for input that cannot be read.
 """
 
@@ -27,6 +29,8 @@ from mycel.federation.extraction import machines, node_facts, sources
 from mycel.federation.jgf import read_file, read_graph, write_graph
 from mycel.federation.specs.spec_reader import read_spec_file
 
+from . import cluster_agent
+
 CLUSTER: Final = "cluster"
 NO: Final = 1
 
@@ -37,6 +41,7 @@ def main(given: list[str]) -> int:
     _add_satisfy(commands.add_parser("satisfy", help="could a job ever run on a graph"))
     _add_sequence(commands.add_parser("sequence", help="play jobs one after the other"))
     _add_extract(commands.add_parser("extract", help="make a graph of a cluster"))
+    cluster_agent.add(commands)
     options = parser.parse_args(given)
     try:
         return int(options.function(options))

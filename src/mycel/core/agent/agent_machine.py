@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from mycel.core.identifiers import fenced
 
@@ -34,6 +35,9 @@ from .attempts import (
 from .batch_jobs import BatchEntry, BatchFailure, BatchState, Capacity, ClusterJob
 from .bids import OpenQuestions, bid_of
 from .verdicts import verdict_of
+
+BY_ACCIDENT: Final = frozenset({BatchState.NODE_FAILED, BatchState.FAILED, BatchState.PREEMPTED})
+"""What ended so before it began is worth another try."""
 
 
 class AgentMachine:
@@ -375,10 +379,16 @@ class AgentMachine:
             self._settle(attempt, elements, now)
         elif attempt.state is AttemptState.CLOSING:
             self._put_up_fence(attempt)
-        elif attempt.submissions >= self._settings.submissions_max:
-            self._close(attempt, Cause.VANISHED, attempt.text, now)
+        else:
+            self._vanished(attempt, Cause.VANISHED, now)
+
+    def _vanished(self, attempt: Attempt, cause: Cause, now: float) -> None:
+        """Nothing of it is out, and something of it has not begun."""
+        if attempt.submissions >= self._settings.submissions_max:
+            self._close(attempt, cause, attempt.text, now)
         else:
             attempt.take(Step.VANISH, now)
+            attempt.settling_since = None
             attempt.submit_at = now + self._settings.retry_seconds
 
     def _settle(self, attempt: Attempt, elements: tuple[ElementSeen, ...], now: float) -> None:
@@ -387,11 +397,14 @@ class AgentMachine:
             attempt.settling_since = now
         if now - attempt.settling_since < self._settings.settle_seconds:
             return
+        attempt.text = attempt.text or ", ".join(sorted(one.value for one in attempt.ended_as))
         if attempt.fenced is not None:
             self._conclude(attempt, elements, now)
         elif any(seen.claimed for seen in elements):
             self._close(attempt, Cause.KILLED, attempt.text, now)
-        else:
+        elif attempt.ended_as <= BY_ACCIDENT:
+            self._vanished(attempt, Cause.SITE, now)
+        else:  # somebody at the site may have meant it
             self._close(attempt, Cause.SITE, attempt.text, now)
 
     # ── the end

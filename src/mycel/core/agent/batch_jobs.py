@@ -26,7 +26,9 @@ class JobRefused(ValueError):
         self.field = field
 
 
-class ClusterJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ClusterJob(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """One job for a batch system. `checked` says what is allowed."""
 
     command: tuple[str, ...]
