@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mycel.sim.allocation import allocation_rate, draw
+from mycel.sim.allocation import EVERYWHERE, Offers, allocation_rate, draw
 from mycel.sim.entities import Capacity, Demand
 from mycel.sim.workloads import traces
 
@@ -40,6 +40,26 @@ def test_models_are_respected() -> None:
     nodes = [Capacity(9000, 0, 1, "A"), Capacity(9000, 0, 1, "B")]
     for rule in ("random-fit", "best-fit", "fgd"):
         assert allocation_rate(nodes, [picky, picky], [picky], rule, 1) == 0.5
+
+
+def test_pods_that_leave_make_room() -> None:
+    nodes = [Capacity(99_000, 0, 8, "A")] * 4
+    pods = [WHOLE] * 2000
+    rate = allocation_rate(nodes, pods, [WHOLE], "fgd", 1, mean_stay=16)
+    assert rate == pytest.approx(0.5, abs=0.03)  # 16 of 32 GPUs at a time
+
+
+@pytest.mark.parametrize("mean_stay", [None, 100.0])
+def test_eight_offers_of_homes_nearly_do_what_one_scheduler_does(mean_stay: float | None) -> None:
+    nodes = [Capacity(40_000, 0, 4, "A")] * 60
+    kinds = [HALF] * 3 + [WHOLE] * 2 + [Demand(gpus=4)]
+    pods = draw(kinds, 240, 6.0 if mean_stay else 1.3, seed=2)
+    rates = [
+        allocation_rate(nodes, pods, kinds, "fgd", 1, offers=offers, mean_stay=mean_stay)
+        for offers in (EVERYWHERE, Offers(12, 8), Offers(12, 1))
+    ]
+    assert rates[1] == pytest.approx(rates[0], abs=0.02)
+    assert rates[2] <= max(rates[:2])
 
 
 def test_best_fit_fills_openb_as_published() -> None:

@@ -23,11 +23,12 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Of a server by number, of a node by name, or of the link between two nodes."""
+    """Of a server or scheduler by number, of a node by name, or of the link between two nodes."""
 
     at_ns: int
     kind: FaultKind
     server: int | None = None
+    scheduler: int | None = None
     node: str | None = None
     link: tuple[str, str] | None = None
     slowdown: float = 1.0
@@ -55,6 +56,14 @@ class Faults:
                     f"an event names server {fault.server}; the last is number "
                     f"{len(self._engine.servers) - 1}"
                 )
+        elif fault.scheduler is not None:
+            if not 0 <= fault.scheduler < self._engine.schedulers:
+                raise ScenarioError(
+                    f"an event names scheduler {fault.scheduler}; the last is number "
+                    f"{self._engine.schedulers - 1}"
+                )
+            if fault.kind is FaultKind.SLOW:
+                raise ScenarioError('a scheduler cannot be slow: kind is "fail" or "return"')
         elif self._network is None:
             raise ScenarioError("an event names a node or link, and there is no [topology]")
         elif fault.node is not None:
@@ -67,10 +76,17 @@ class Faults:
     def _apply(self, fault: Fault) -> None:
         engine = self._engine
         what = fault.node or ("–".join(fault.link) if fault.link else f"server {fault.server}")
+        if fault.scheduler is not None:
+            what = f"scheduler {fault.scheduler}"
         verb = {"fail": "fails", "return": "returns", "slow": "is slow"}[fault.kind]
         engine.marks.append((engine.now, f"{what} {verb}"))
         if fault.server is not None:
             self._strike(engine.servers[fault.server], fault)
+        elif fault.scheduler is not None:
+            if fault.kind is FaultKind.FAIL:
+                engine.fail_scheduler(fault.scheduler)
+            else:
+                engine.return_scheduler(fault.scheduler)
         elif fault.link is not None:
             self._strike_link(fault)
         else:

@@ -7,12 +7,17 @@ never promises what a server does not have, and is late by one message at most.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from .entities import Demand, Resources, Server
 
-Hold = tuple[int, Demand, tuple[int, ...]]
-"""A booked place: the server, what is booked there, and on which GPUs."""
+
+class Hold(NamedTuple):
+    """A booked place."""
+
+    server: int
+    demand: Demand
+    gpus: tuple[int, ...]
 
 
 class Ledger:
@@ -52,7 +57,7 @@ class Ledger:
     def book(self, member: int, demand: Demand, gpus: tuple[int, ...]) -> Hold:
         self.books[member].take(demand, gpus)
         self.cores_free_milli -= demand.cores_milli
-        return member, demand, gpus
+        return Hold(member, demand, gpus)
 
     def correct(self, member: int, free: Resources, booked: Iterable[Demand]) -> None:
         """The member has told what it has free. Of what was booked since, as much as fits counts:
@@ -66,6 +71,21 @@ class Ledger:
         self.cores_free_milli += book.cores_milli - before
 
     def release(self, hold: Hold) -> None:
-        member, demand, gpus = hold
-        self.books[member].give(demand, gpus)
-        self.cores_free_milli += demand.cores_milli
+        self.books[hold.server].give(hold.demand, hold.gpus)
+        self.cores_free_milli += hold.demand.cores_milli
+
+    # Members that move between ledgers
+
+    def leave(self, member: int) -> Resources:
+        """The member's book, with all that is booked in it."""
+        self.members.remove(member)
+        self._cursor = 0
+        self.down.discard(member)
+        book = self.books.pop(member)
+        self.cores_free_milli -= book.cores_milli
+        return book
+
+    def join(self, member: int, book: Resources) -> None:
+        self.members.append(member)
+        self.books[member] = book
+        self.cores_free_milli += book.cores_milli

@@ -59,6 +59,12 @@ class Policy(ABC):
     def returned(self, server: Server) -> None:  # noqa: B027 – empty queues need nothing
         """The server is back, and empty."""
 
+    def scheduler_failed(self, number: int) -> None:  # noqa: B027 – its jobs wait for its return
+        """The scheduler has died. Runs after the engine's detection time, at all others."""
+
+    def scheduler_returned(self, number: int) -> None:  # noqa: B027 – the same
+        """The scheduler has started again, with its journal."""
+
     def undelivered(self, source: int, destination: int, tasks: Sequence[Task]) -> None:
         """A message to a dead or cut-off place has timed out; `tasks` were in it."""
         for task in tasks:

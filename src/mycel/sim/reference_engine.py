@@ -92,6 +92,10 @@ class Engine:
         self._events: list[Event] = []
         self._order = 0
         self._periodic = 0
+        self._dead_schedulers: set[int] = set()
+        self._detected: set[int] = set()
+        self._kept: dict[int, list[tuple[Callable[..., None], tuple[Any, ...]]]] = {}
+        """By place of a dead scheduler: what servers will tell it when it is back."""
         self._transfers = self._make_transfers()
         self._transfer_of: dict[int, int] = {}
         self._faults = Faults(self, faults)
@@ -127,17 +131,15 @@ class Engine:
             self.counters.undelivered += 1
             again = (source, destination, handler, arguments, tasks, is_completion)
             self.after(self.settings.detection_ns, self._resend, *again)
-        elif delay is None or not self.is_place_up(destination):
-            self.counters.undelivered += 1
-            self.after(
-                self.settings.detection_ns, self.policy.undelivered, source, destination, tasks
-            )
+        elif delay is None:
+            self._give_up(source, destination, tasks)
         else:
             arrival = max(self.now + delay, earliest_ns)
             if self._faults.is_quiet:
                 self._push(arrival, handler, arguments)
             else:
-                self._push(arrival, self._deliver, (source, destination, tasks, handler, arguments))
+                given = (source, destination, tasks, handler, arguments, is_completion)
+                self._push(arrival, self._deliver, given)
 
     def after(self, delay_ns: int, handler: Callable[..., None], *arguments: Any) -> None:
         self._push(self.now + delay_ns, handler, arguments)
@@ -186,7 +188,9 @@ class Engine:
         self._stop(task, keeps_progress=self.settings.keeps_progress)
 
     def is_place_up(self, place: int) -> bool:
-        return place >= len(self.servers) or self.servers[place].is_up
+        if place < len(self.servers):
+            return self.servers[place].is_up
+        return place not in self._dead_schedulers
 
     @property
     def has_faults(self) -> bool:
@@ -215,7 +219,7 @@ class Engine:
             if job is not None and (not events or job.arrival_ns <= events[0][0]):
                 self.now = job.arrival_ns
                 self._arrived += len(job.tasks)
-                self.policy.place(job, job.tasks)
+                self._arrive(job)
                 job = next(arrivals, None)
             elif len(events) > self._periodic or (events and job is not None):
                 self.now, _, handler, arguments = heapq.heappop(events)
@@ -225,6 +229,18 @@ class Engine:
             self.counters.events += 1
             if progress is not None and not self.counters.events % 20_000:
                 progress(total - self.unfinished, total)
+
+    def _arrive(self, job: Job) -> None:
+        """Clients of a dead scheduler try the others, and come back if all are dead."""
+        if self._dead_schedulers and self.policy.jobs_arrive_at == "schedulers":
+            for _ in range(self.schedulers):
+                if self.is_place_up(self.policy.entry(job)):
+                    break
+                job.entry += 1
+            else:
+                self.after(self.settings.detection_ns, self._arrive, job)
+                return
+        self.policy.place(job, job.tasks)
 
     def _push(self, time_ns: int, handler: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self._order += 1
@@ -260,14 +276,19 @@ class Engine:
         tasks: Sequence[Task],
         handler: Callable[..., None],
         arguments: tuple[Any, ...],
+        is_completion: bool,
     ) -> None:
         if self.is_place_up(destination):
             handler(*arguments)
-        else:
+        elif is_completion and destination >= len(self.servers):
             self.counters.undelivered += 1
-            self.after(
-                self.settings.detection_ns, self.policy.undelivered, source, destination, tasks
-            )
+            self._kept.setdefault(destination, []).append((handler, arguments))
+        else:
+            self._give_up(source, destination, tasks)
+
+    def _give_up(self, source: int, destination: int, tasks: Sequence[Task]) -> None:
+        self.counters.undelivered += 1
+        self.after(self.settings.detection_ns, self.policy.undelivered, source, destination, tasks)
 
     def _run(self, task: Task) -> None:
         slowdown = self.servers[task.server].slowdown
@@ -314,6 +335,30 @@ class Engine:
             task.losses += 1
             self._stop(task, keeps_progress=False)
         return lost
+
+    def fail_scheduler(self, number: int) -> None:
+        """For faults. Its state is in its journal; what it is told meanwhile is lost, but for the
+        ends of tasks, which servers keep."""
+        place = self.policy.scheduler(number)
+        if place not in self._dead_schedulers:
+            self._dead_schedulers.add(place)
+            self.after(self.settings.detection_ns, self._detect, number, place)
+
+    def return_scheduler(self, number: int) -> None:
+        place = self.policy.scheduler(number)
+        if place not in self._dead_schedulers:
+            return
+        self._detect(number, place)
+        self._dead_schedulers.discard(place)
+        self._detected.discard(place)
+        for handler, arguments in self._kept.pop(place, []):
+            handler(*arguments)
+        self.policy.scheduler_returned(number)
+
+    def _detect(self, number: int, place: int) -> None:
+        if place in self._dead_schedulers and place not in self._detected:
+            self._detected.add(place)
+            self.policy.scheduler_failed(number)
 
     # Job data
 

@@ -64,6 +64,7 @@ class EventSpec(Section, frozen=True, kw_only=True):
     at_s: NotNegative
     kind: Literal["fail", "return", "slow"]
     server: int | None = None
+    scheduler: int | None = None
     node: str | None = None
     link: tuple[str, str] | None = None
     slowdown: Annotated[float, msgspec.Meta(gt=0)] = 2.0
@@ -120,11 +121,15 @@ class Loaded:
 
     def _check_events(self) -> None:
         for number, event in enumerate(self.scenario.events):
-            named = [one for one in (event.server, event.node, event.link) if one is not None]
+            named = [
+                one
+                for one in (event.server, event.scheduler, event.node, event.link)
+                if one is not None
+            ]
             if len(named) != 1:
                 raise ScenarioError(
-                    f"{self._where(('events', str(number)))}: an event names one server, node or "
-                    f"link, and this one names {len(named)}"
+                    f"{self._where(('events', str(number)))}: an event names one server, "
+                    f"scheduler, node or link, and this one names {len(named)}"
                 )
 
     def run(
@@ -209,8 +214,8 @@ class _Runner:
         workload = self.loaded.workload
         if self.policy not in FAST_POLICIES:
             return f"policy {self.policy!r} has no kernel"
-        if getattr(self.options, "preempt", False):
-            return "its policy preempts"
+        if reason := getattr(self.options, "needs_reference", ""):
+            return str(reason)
         if not isinstance(workload, Synthetic) or not workload.is_plain:
             return "its tasks are not plain slots"
         if self.topology is not None or self.scenario.events or self.scenario.run.sample_s:
@@ -324,6 +329,7 @@ def _fault(event: EventSpec) -> Fault:
         at_ns=round(event.at_s * NS_PER_S),
         kind=FaultKind(event.kind),
         server=event.server,
+        scheduler=event.scheduler,
         node=event.node,
         link=event.link,
         slowdown=event.slowdown,

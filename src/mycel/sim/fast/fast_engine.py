@@ -10,7 +10,13 @@ import numpy
 from mycel.sim.entities import NS_PER_MS
 from mycel.sim.errors import ScenarioError
 from mycel.sim.generator import Generator
-from mycel.sim.policies.homes import UNKNOWN_SHARE, HomesOptions, home_count, home_of, link_count
+from mycel.sim.policies.homes.homes_options import (
+    UNKNOWN_SHARE,
+    HomesOptions,
+    home_count,
+    home_of,
+    link_count,
+)
 from mycel.sim.policies.power_of_d import PowerOfDOptions
 from mycel.sim.policies.sparrow import SparrowOptions
 from mycel.sim.policy import Options

@@ -31,7 +31,11 @@ POLICIES: Final[dict[str, tuple[str, str, str]]] = {
     "directory": ("directory", "Directory", "asks a replicated central directory for places"),
     "gossip": ("gossip", "GossipNearest", "here if there is room, else the nearest believed to"),
     "random-walk": ("random_walk", "RandomWalk", "here if there is room, else a random neighbour"),
-    "homes": ("homes", "Homes", "own workers first, then forward to schedulers with room"),
+    "homes": (
+        "homes.homes_policy",
+        "Homes",
+        "own workers first, then forward to schedulers with room",
+    ),
 }
 """Name → module, class, one line about it."""
 

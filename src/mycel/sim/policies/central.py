@@ -22,6 +22,11 @@ class CentralOptions(Options, frozen=True, kw_only=True):
     preempt: bool = False
     """Whether a task may stop tasks of lower priority to have their room."""
 
+    @property
+    def needs_reference(self) -> str:
+        """Why the fast engine cannot run it, or nothing."""
+        return "its policy preempts" if self.preempt else ""
+
 
 class CentralFifo(Policy):
     name = "central-fifo"
@@ -123,7 +128,8 @@ class CentralFifo(Policy):
             if fits:
                 break
         for task in freed:
-            self.ledger.book(*self.holds[task.index])
+            hold = self.holds[task.index]
+            self.ledger.book(hold.server, hold.demand, hold.gpus)
         return freed if freed and fits else []
 
     def _would_fit(self, item: list[Task]) -> bool:

@@ -1,24 +1,17 @@
-"""Fragmentation gradient descent: the server and GPU whose fragmentation grows least.
-
-Weng et al., "Beware of Fragmentation", USENIX ATC 2023. A server's free GPU share is a fragment
-for a kind of task that cannot use it: all of it if the task does not fit there or needs no GPU,
-else what is left on GPUs with less than the task needs. The kinds are those of the workload,
-weighted by how often they occur.
-"""
+"""Fragmentation gradient descent: the server and GPU whose fragmentation grows least."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Final
 
-from mycel.sim.entities import Demand, Resources, Task
+from mycel.sim.entities import Task
 from mycel.sim.ledger import Hold
 from mycel.sim.policy import Options
 from mycel.sim.reference_engine import Engine
 
 from .central import CentralFifo
-
-KINDS_MAX: Final = 100
+from .fragmentation import Fragmentation
 
 
 class FragmentationGradient(CentralFifo):
@@ -26,71 +19,9 @@ class FragmentationGradient(CentralFifo):
 
     def __init__(self, engine: Engine, options: Options) -> None:
         super().__init__(engine, options)
-        counted = Counter(task.demand for job in engine.jobs for task in job.tasks)
-        common = counted.most_common(KINDS_MAX)
-        total = sum(count for _, count in common)
-        self.kinds: Final = [(demand, count / total) for demand, count in common]
-        self._growth: Final[dict[tuple[int, Demand], tuple[float, tuple[int, ...]]]] = {}
-        self._version: Final[dict[int, tuple[object, ...]]] = {}
+        demands = Counter(task.demand for job in engine.jobs for task in job.tasks)
+        self.fragmentation: Final = Fragmentation(demands)
 
     def choose(self, task: Task) -> Hold | None:
-        ledger, demand = self.ledger, task.demand
-        best: tuple[float, int, tuple[int, ...]] | None = None
-        for server, book in ledger.books.items():
-            if server not in ledger.down and book.fits(demand):
-                growth, gpus = self._least_growth(server, book, demand)
-                if best is None or growth < best[0]:
-                    best = (growth, server, gpus)
-        return None if best is None else ledger.book(best[1], demand, best[2])
-
-    def _least_growth(
-        self, server: int, book: Resources, demand: Demand
-    ) -> tuple[float, tuple[int, ...]]:
-        """Kept until the server's state changes."""
-        state = (book.cores_milli, book.memory_mib, *book.gpus_milli)
-        if self._version.get(server) != state:
-            self._version[server] = state
-            for kind in [key for key in self._growth if key[0] == server]:
-                del self._growth[kind]
-        key = (server, demand)
-        if key not in self._growth:
-            before = fragmentation(book, self.kinds)
-            self._growth[key] = min(
-                (_after(book, demand, gpus, self.kinds) - before, gpus)
-                for gpus in _gpu_choices(book, demand)
-            )
-        return self._growth[key]
-
-
-def fragmentation(book: Resources, kinds: list[tuple[Demand, float]]) -> float:
-    """Thousandths of GPUs that a task of the workload cannot use, on average."""
-    free = sum(book.gpus_milli)
-    total = 0.0
-    for demand, weight in kinds:
-        if not demand.gpus or not book.fits(demand):
-            total += weight * free
-        else:
-            total += weight * sum(gpu for gpu in book.gpus_milli if gpu < demand.gpu_milli)
-    return total
-
-
-def _after(
-    book: Resources, demand: Demand, gpus: tuple[int, ...], kinds: list[tuple[Demand, float]]
-) -> float:
-    book.take(demand, gpus)
-    try:
-        return fragmentation(book, kinds)
-    finally:
-        book.give(demand, gpus)
-
-
-def _gpu_choices(book: Resources, demand: Demand) -> list[tuple[int, ...]]:
-    """One GPU of each amount free for a shared one; whole GPUs are all alike."""
-    if demand.gpus != 1 or demand.gpu_milli == 1000:
-        return [book.best_gpus(demand)]
-    first_with = {
-        free: gpu
-        for gpu, free in reversed(list(enumerate(book.gpus_milli)))
-        if free >= demand.gpu_milli
-    }
-    return [(gpu,) for gpu in sorted(first_with.values())]
+        best = self.fragmentation.best(self.ledger, task.demand)
+        return None if best is None else self.ledger.book(best.server, task.demand, best.gpus)

@@ -35,6 +35,8 @@ class Sparrow(Policy):
         self.probes: Final = options.probes
         self.queues: Final[list[deque[Job]]] = [deque() for _ in self.servers]
         self.ledgers: Final = [Ledger(engine.servers, [i]) for i in range(len(engine.servers))]
+        self.asking: Final[list[deque[Hold]]] = [deque() for _ in self.servers]
+        """Room held while a scheduler is asked for a task, the longest first."""
         self.unbound: Final[dict[int, deque[Task]]] = {}
         self.holds: Final[dict[int, Hold]] = {}
 
@@ -55,9 +57,11 @@ class Sparrow(Policy):
             if hold is None:
                 return
             job = queue.popleft()
+            self.asking[server].append(hold)
             self.engine.send(server, self.entry(job), self._bind, job, server, hold)
 
     def _bind(self, job: Job, server: int, hold: Hold) -> None:
+        self.asking[server].popleft()
         unbound = self.unbound[job.index]
         task = unbound.popleft() if unbound else None
         carried = [] if task is None else [task]
@@ -85,12 +89,26 @@ class Sparrow(Policy):
         self._probe_again()
 
     def returned(self, server: Server) -> None:
+        self.asking[server.index].clear()
         self.ledgers[server.index] = Ledger(self.servers, [server.index])
 
     def undelivered(self, source: int, destination: int, tasks: Sequence[Task]) -> None:
         super().undelivered(source, destination, tasks)
-        if not tasks:
+        if destination >= len(self.servers) and self.asking[source]:
+            # The scheduler is dead. Its other reservations here are asked about and dropped.
+            self.ledgers[source].release(self.asking[source].popleft())
+            self._ask(source)
+        elif not tasks:
             self._probe_again()
+
+    def scheduler_returned(self, number: int) -> None:
+        """Its reservations were dropped meanwhile: it makes new ones for what has no task yet."""
+        place = self.scheduler(number)
+        for unbound in list(self.unbound.values()):
+            if unbound and self.entry(unbound[0].job) == place:
+                tasks = list(unbound)
+                unbound.clear()
+                self.place(tasks[0].job, tasks)
 
     def _probe_again(self) -> None:
         for unbound in self.unbound.values():
