@@ -6,18 +6,38 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from .client import Client
+    from .client.functions.async_client import AsyncClient
+    from .client.functions.display import progress
+    from .client.functions.executor import Executor
     from .client.functions.futures import Future, as_completed, gather, wait
+    from .client.functions.joblib_backend import joblib_backend
 
 __version__ = "0.1.0"
-__all__ = ["Client", "Future", "__version__", "as_completed", "gather", "task", "wait"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Executor",
+    "Future",
+    "__version__",
+    "as_completed",
+    "gather",
+    "joblib_backend",
+    "progress",
+    "task",
+    "wait",
+]
 
-_FUTURES: Final = "mycel.client.functions.futures"
+_FUNCTIONS: Final = "mycel.client.functions"
 _PLACES: Final = {
+    "AsyncClient": f"{_FUNCTIONS}.async_client",
     "Client": "mycel.client",
-    "Future": _FUTURES,
-    "as_completed": _FUTURES,
-    "gather": _FUTURES,
-    "wait": _FUTURES,
+    "Executor": f"{_FUNCTIONS}.executor",
+    "Future": f"{_FUNCTIONS}.futures",
+    "as_completed": f"{_FUNCTIONS}.futures",
+    "gather": f"{_FUNCTIONS}.futures",
+    "joblib_backend": f"{_FUNCTIONS}.joblib_backend",
+    "progress": f"{_FUNCTIONS}.display",
+    "wait": f"{_FUNCTIONS}.futures",
 }
 
 

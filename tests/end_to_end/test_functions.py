@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 import mycel
 from mycel import as_completed, gather, wait
-from mycel.client import Client, TaskCancelled, TaskFailed
+from mycel.client import Client, TaskFailed
 from mycel.client.functions.values import Pickled
 
 from .conftest import SwarmMaker
@@ -286,5 +287,23 @@ def test_a_cancelled_job_cancels_its_futures(swarm: Swarm) -> None:
     future = swarm.client.submit(time.sleep, 1000)
     eventually(lambda: future.task_id, "it was sent")
     swarm.client.cancel(future.task_id.partition(".")[0])
-    with pytest.raises(TaskCancelled):
+    with pytest.raises(CancelledError):
         future.result(60)
+    assert swarm.client.run(len, "on") == 2
+
+
+def test_calls_with_one_key_run_once(swarm: Swarm, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+
+    @mycel.task(key=f"once {tmp_path}")  # type: ignore[untyped-decorator]
+    def write(path: str) -> str:
+        with Path(path).open("a") as file:
+            file.write("ran\n")
+        return "done"
+
+    assert swarm.client.submit(write, str(note)).result() == "done"
+    with Client(swarm.client.api, swarm.token) as other:
+        again = [other.submit(write, str(note)) for _ in range(3)]
+        changed = other.submit(write.with_options(timeout=5.0), str(note))  # the first one counts
+        assert [one.result() for one in [*again, changed]] == ["done"] * 4
+    assert note.read_text() == "ran\n"

@@ -116,6 +116,10 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def id_of_key(self, key: str) -> str:
+        """Of a job: the same for the same key, wherever the bearer of this token submits it."""
+        return ulid(0, self._session.digest(key)[:10])
+
     # Tasks
 
     def submit(self, function: Function, /, *args: Any, **kwargs: Any) -> Future[Any]:

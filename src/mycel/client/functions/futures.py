@@ -78,8 +78,10 @@ class Future(concurrent.futures.Future[Value], Generic[Value]):
         self._task_id = task_id
 
     def _mark_cancelled(self) -> None:
-        if super().cancel():
-            self.set_running_or_notify_cancel()
+        """By whomever. Again is fine."""
+        with self._value_lock:
+            if not self.done() and super().cancel():
+                self.set_running_or_notify_cancel()
 
 
 def failure(task_id: str, error: str, exit_code: int | None, value: object) -> BaseException:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 import msgspec
 
 from .own_modules import FUNCTION_FILE, OwnModules, imported_names, with_function

@@ -19,18 +19,18 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import InvalidStateError
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from blake3 import blake3
 
 from mycel.blobs import digests
-from mycel.client.errors import Busy, ClientError, ConnectionLost, NotRunning
+from mycel.client.errors import Busy, ClientError, Conflict, ConnectionLost, NotRunning
 from mycel.client.responses import Result
 from mycel.core.identifiers import ulid
 
 from . import pickling, values
-from .futures import Future, cancelled, failure
+from .futures import Future, failure
 from .options import Options, parted
 from .values import Pickled
 
@@ -58,8 +58,10 @@ class Stream:
     """The calls of one function, and the job that they go to."""
 
     def __init__(self, task: Mapping[str, Any], code: bytes, job_id: str = "") -> None:
+        """With an id of its own it is for one call, which may have been submitted before."""
         self.task = task
         self.code = code
+        self.is_single = bool(job_id)
         self.pending: deque[tuple[bytes, Future[Any]]] = deque()
         self.sent: dict[int, Future[Any]] = {}
         """By index, until the result is here."""
@@ -106,15 +108,23 @@ class Submitter:
         with self._changed:
             if self._closing:
                 raise RuntimeError("the client is closed")
-            stream = self._streams.get(key)
-            if stream is None or stream.count + len(stream.pending) >= JOB_TASKS_MAX:
-                if stream is not None:
-                    self._retiring.append(stream)
-                stream = self._streams[key] = Stream(task, code)
+            if options.key:
+                stream = Stream(task, code, self.client.id_of_key(options.key))
+                self._retiring.append(stream)
+            else:
+                stream = self._stream_of(key, task, code)
             stream.pending.append((encoded, future))
             stream.used_at = time.monotonic()
             self._wake()
         return future
+
+    def _stream_of(self, key: Key, task: Mapping[str, Any], code: bytes) -> Stream:
+        stream = self._streams.get(key)
+        if stream is None or stream.count + len(stream.pending) >= JOB_TASKS_MAX:
+            if stream is not None:
+                self._retiring.append(stream)
+            stream = self._streams[key] = Stream(task, code)
+        return stream
 
     def prepared(
         self, function: Any, options: Options, example: tuple[Any, Any]
@@ -197,7 +207,7 @@ class Submitter:
         while True:
             with self._changed:
                 while not (due := self._due()):
-                    if self._closing and not self._streams:
+                    if self._closing and not self._streams and not self._retiring:
                         return
                     self._changed.wait(QUIET_SECONDS if self._streams else None)
             for stream, taken in due:
@@ -245,11 +255,11 @@ class Submitter:
             for place in range(first, stream.count):
                 lost = stream.sent.pop(place, None)
                 if lost is not None:
-                    lost.set_exception(error)
+                    _end(lost, error)
             with self._changed:
                 self._streams = {k: one for k, one in self._streams.items() if one is not stream}
                 for _, future in stream.pending:
-                    future.set_exception(error)
+                    _end(future, error)
                 stream.pending.clear()
             if stream.is_open:
                 self._close_job(stream)
@@ -267,8 +277,13 @@ class Submitter:
             "arguments": arguments,
             "closed": False,
         }
-        job = self.persistently(lambda: self.client.submit_job_body(body))
-        stream.is_open, stream.batches = True, job.batches
+        if stream.is_single:
+            body["closed"] = True
+            with contextlib.suppress(Conflict):  # the call came before, pickled in another way
+                self.persistently(lambda: self.client.submit_job_body(body))
+        else:
+            job = self.persistently(lambda: self.client.submit_job_body(body))
+            stream.is_open, stream.batches = True, job.batches
         follower = threading.Thread(
             target=self._follow, args=(stream,), name="mycel-follower", daemon=True
         )
@@ -303,10 +318,18 @@ class Submitter:
             error: Exception = ConnectionLost(f"job {stream.job_id} ended without this result")
         except Exception as failed:  # noqa: BLE001 - the edge that owns the futures: they are told
             error = failed
-        for future in list(stream.sent.values()):
-            with contextlib.suppress(Exception):  # cancelled meanwhile
-                future.set_exception(error)
-        stream.sent.clear()
+        with self._changed:
+            unfinished = list(stream.sent.values())
+            stream.sent.clear()
+            for key, one in list(self._streams.items()):
+                if one is stream:  # somebody has cancelled or closed the job: go on with another
+                    del self._streams[key]
+                    if stream.pending:
+                        fresh = self._streams[key] = Stream(stream.task, stream.code)
+                        fresh.pending, stream.pending = stream.pending, deque()
+                        self._changed.notify_all()
+        for future in unfinished:
+            _end(future, error)
 
     def lines(self, job_id: str, after: int = 0) -> Iterator[Result]:
         """A job's results until it has ended, whatever happens to the connection."""
@@ -349,14 +372,19 @@ class _Long:
 
 def settle(future: Future[Any], task_id: str, result: Result) -> None:
     future._sent_as(task_id)
-    if not future.set_running_or_notify_cancel():
+    if result.state == "cancelled":
+        future._mark_cancelled()
         return
-    if result.state == "succeeded":
-        future.set_result(value_of(result))
-    elif result.state == "cancelled":
-        future.set_exception(cancelled(task_id))
-    else:
-        error = failure(task_id, result.error or "", result.exit_code, result.value)
+    with contextlib.suppress(InvalidStateError):  # it was cancelled
+        if result.state == "succeeded":
+            future.set_result(value_of(result))
+        else:
+            error = failure(task_id, result.error or "", result.exit_code, result.value)
+            future.set_exception(error)
+
+
+def _end(future: Future[Any], error: BaseException) -> None:
+    with contextlib.suppress(InvalidStateError):  # likewise
         future.set_exception(error)
 
 
@@ -367,11 +395,6 @@ def value_of(result: Result) -> Any:
 
 def new_job_id() -> str:
     return ulid(time.time_ns() // 1_000_000, os.urandom(10))
-
-
-def job_id_of_key(token: str, key: str) -> str:
-    """The same for the same key of the same user, wherever it is submitted from."""
-    return ulid(0, blake3(f"{token}\0{key}".encode()).digest(10))
 
 
 def _unpickled(data: bytes) -> Any:

@@ -155,7 +155,7 @@ def _packed_function(code: str) -> bytes:
 def _new_pickler(path: str) -> Callable[[Any], pickle.Pickler]:
     """cloudpickle's, from here on also for what unpickles its functions."""
     try:
-        import cloudpickle  # type: ignore[import-untyped]
+        import cloudpickle
     except ImportError:
         import importlib.util
 
