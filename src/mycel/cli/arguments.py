@@ -13,13 +13,17 @@ from .secret_arguments import read_secret
 def parser(command: str, description: str) -> CommandParser:
     """Of a command that talks to a swarm: which one, and `--json`."""
     made = home_parser(command, description)
+    add_swarm(made)
+    return made
+
+
+def add_swarm(made: argparse.ArgumentParser) -> None:
     where = made.add_argument_group("the swarm (else where 'mycel login' was, else this machine's)")
     where.add_argument("--api", metavar="URL", help="of its scheduler (MYCEL_API)")
     where.add_argument(
         "--token", metavar="TOKEN", help="for --api: itself, a file, or - (MYCEL_TOKEN)"
     )
     where.add_argument("--context", metavar="NAME", help="one of 'mycel context' (MYCEL_CONTEXT)")
-    return made
 
 
 def home_parser(command: str, description: str) -> CommandParser:

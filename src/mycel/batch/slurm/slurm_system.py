@@ -107,6 +107,8 @@ def sbatch_options(submission: Submission) -> list[str]:
         options.append(f"--array=0-{job.elements - 1}")
     if job.gpus_per_node:
         options.append(f"--gres=gpu:{job.gpus_per_node}")
+    if job.notice_seconds:
+        options.append(f"--signal=B:TERM@{job.notice_seconds}")
     if job.exclusive:
         options.append("--exclusive")
     named = (("account", job.account), ("partition", job.partition), ("qos", job.qos))

@@ -29,7 +29,7 @@ from mycel.federation.extraction import machines, node_facts, sources
 from mycel.federation.jgf import read_file, read_graph, write_graph
 from mycel.federation.specs.spec_reader import read_spec_file
 
-from . import cluster_agent
+from . import cluster_agent, cluster_pilot
 
 CLUSTER: Final = "cluster"
 NO: Final = 1
@@ -42,6 +42,7 @@ def main(given: list[str]) -> int:
     _add_sequence(commands.add_parser("sequence", help="play jobs one after the other"))
     _add_extract(commands.add_parser("extract", help="make a graph of a cluster"))
     cluster_agent.add(commands)
+    cluster_pilot.add(commands)
     options = parser.parse_args(given)
     try:
         return int(options.function(options))

@@ -44,6 +44,8 @@ class ClusterJob(
     exclusive: bool = False
     seconds: int = 3600
     """After this the batch system ends the job. Its estimates depend on it."""
+    notice_seconds: int = 0
+    """So long before its time limit the script gets SIGTERM, where the batch system can do that."""
     priority: int = 0
     account: str = ""
     partition: str = ""
@@ -91,6 +93,7 @@ _RANGES: Final = (
     ("memory_mb", 1, MEMORY_MB_MAX),
     ("gpus_per_node", 0, CORES_MAX),
     ("seconds", 1, SECONDS_MAX),
+    ("notice_seconds", 0, 65_535),
     ("priority", -1_000_000, 1_000_000),
 )
 
