@@ -22,11 +22,11 @@ from typing import Any, Final
 
 from mycel.core.federation.errors import FederationError
 from mycel.core.federation.reasons import Level, Reason
+from mycel.core.federation.registration import is_cluster_name
 
 FILE_BYTES_MAX: Final = 1 << 20
 TOKEN_MAX: Final = 8_192
 CLUSTERS_MAX: Final = 10_000
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 Check = Callable[[str, str], str]
@@ -68,10 +68,6 @@ class Auth:
             problem = check(name, token.reveal())
             found[name] = Reason(Level.TOKEN, problem) if problem else None
         return found
-
-
-def is_cluster_name(name: str) -> bool:
-    return _NAME.fullmatch(name) is not None
 
 
 def read_auth(path: Path) -> Auth:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -38,16 +39,20 @@ _UP: Final = frozenset(("in", "contained", "contained_by"))
 
 
 def read_file(path: Path) -> bytes:
-    """Unpacked if it is gzip, up to a limit: a small file can unpack to a very large one."""
-    data = path.read_bytes()
+    """Unpacked if it is gzip."""
+    return unpacked(path.read_bytes(), str(path))
+
+
+def unpacked(data: bytes, place: str) -> bytes:
+    """Up to a limit: a little gzip can unpack to very much."""
     if data[:2] == b"\x1f\x8b":
         try:
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
                 data = packed.read(BYTES_MAX + 1)
-        except (OSError, EOFError) as error:
-            raise GraphError(str(path), f"cannot be unpacked: {error}") from None
+        except (OSError, EOFError, zlib.error) as error:
+            raise GraphError(place, f"cannot be unpacked: {error}") from None
     if len(data) > BYTES_MAX:
-        raise GraphError(str(path), f"is over {BYTES_MAX >> 20} MiB")
+        raise GraphError(place, f"is over {BYTES_MAX >> 20} MiB")
     return data
 
 

@@ -5,6 +5,8 @@ These need no running swarm:
     mycel cluster satisfy GRAPH JOBSPEC     could the job ever run there
     mycel cluster sequence GRAPH STEPS      jobs one after the other, with the verdict of each
     mycel cluster extract SOURCE            the graph of a Slurm, Kubernetes or Ray cluster
+    mycel cluster register|list|show|…      the clusters that are known by name
+    mycel cluster choose JOBSPEC            which of them gets the job
 
 `cluster_agent` has the commands that run jobs on one.
 
@@ -29,7 +31,7 @@ from mycel.federation.extraction import machines, node_facts, sources
 from mycel.federation.jgf import read_file, read_graph, write_graph
 from mycel.federation.specs.spec_reader import read_spec_file
 
-from . import cluster_agent, cluster_pilot
+from . import cluster_agent, cluster_choice, cluster_pilot, cluster_records
 
 CLUSTER: Final = "cluster"
 NO: Final = 1
@@ -43,6 +45,8 @@ def main(given: list[str]) -> int:
     _add_extract(commands.add_parser("extract", help="make a graph of a cluster"))
     cluster_agent.add(commands)
     cluster_pilot.add(commands)
+    cluster_records.add(commands)
+    cluster_choice.add(commands)
     options = parser.parse_args(given)
     try:
         return int(options.function(options))

@@ -10,6 +10,7 @@ Each level is cheaper than the next and rules out most of what it can.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -19,11 +20,16 @@ from mycel.core.federation.graph.summary import Summary, lacks, summarise
 from mycel.core.federation.match.matcher import Query
 from mycel.core.federation.match.request_levels import compile_variants
 from mycel.core.federation.request.request_tree import JobRequest
+from mycel.core.ranges import Amount
 
 from .cluster_selection import COST, ETA, Choice, Draw, Option, Selector
 from .expressions import Value
 from .mismatch import explain
 from .reasons import Level, Reason
+
+PRICE: Final = "cost_per_node_hour"
+HOUR_SECONDS: Final = 3600
+_COUNTED: Final = {"core": "cores", "gpu": "gpus", "memory": "memory"}
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -39,8 +45,8 @@ class Answer(msgspec.Struct, frozen=True):
 
     cluster: str
     accepts: bool
-    eta_seconds: float = 0.0
-    cost: float = 0.0
+    eta_seconds: Amount = 0.0
+    cost: Amount = 0.0
     eta_from: str = ""
     """`test-only`, `queue`, `history`"""
     reason: str = ""
@@ -183,7 +189,7 @@ def decide(
     options: list[Option] = []
     late: dict[str, Reason] = {}
     for cluster in matches.fitting:
-        attributes = dict(cluster.state)
+        attributes = _with_cost(cluster.state, job or {})
         if answers is not None:
             answer = answers.get(cluster.name)
             if answer is None or not answer.accepts:
@@ -198,3 +204,24 @@ def decide(
     passed = {name: Reason(Level.ANSWER, text) for name, text in choice.dropped.items()}
     refused = {**matches.reasons(table.clusters), **late, **passed}
     return Decision(reason=choice.reason, refused=refused)
+
+
+def job_values(job: JobRequest) -> dict[str, Value]:
+    """What selection steps can read of a job: the least that it takes."""
+    needs = compile_variants(job)[0].needs
+    values: dict[str, Value] = {plural: needs.get(type_, 0) for type_, plural in _COUNTED.items()}
+    values["nodes"] = needs.get("node", 1)
+    values["duration_seconds"] = job.duration_seconds
+    values["name"] = job.name
+    return values
+
+
+def _with_cost(state: Mapping[str, Value], job: Mapping[str, Value]) -> dict[str, Value]:
+    """A cluster that says what a node costs in an hour says what a job costs. A job without a
+    time limit counts as one of an hour."""
+    attributes = dict(state)
+    price, nodes = state.get(PRICE), job.get("nodes")
+    if COST not in attributes and isinstance(price, (int, float)) and isinstance(nodes, int):
+        seconds = job.get("duration_seconds") or HOUR_SECONDS
+        attributes[COST] = price * nodes * float(seconds) / HOUR_SECONDS
+    return attributes

@@ -1,0 +1,1 @@
+"""Clusters that have registered: their records, graphs and secrets."""
