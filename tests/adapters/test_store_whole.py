@@ -214,6 +214,9 @@ def test_an_export_that_fails_leaves_the_earlier_one(tmp_path: Path) -> None:
     place.parent.mkdir()
     place.write_text("the last good one")
     with pytest.raises(StoreError):
+        main(["export", "--force", "--home", str(tmp_path / "home"), str(place)])
+    assert place.read_text() == "the last good one"
+    with pytest.raises(CommandError, match="--force"):
         main(["export", "--home", str(tmp_path / "home"), str(place)])
     assert place.read_text() == "the last good one"
     assert list(place.parent.iterdir()) == [place]

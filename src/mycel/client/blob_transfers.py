@@ -110,6 +110,8 @@ class Transfers:
             raise NotFound(404, "Not found", f"task {task.id} is {task.state}: it left nothing")
         try:
             tree = trees.decode(self.read(task.outputs.digest))
+        except NotFound as error:
+            raise _gone(task) from error
         except BadTree as error:
             raise JobFileError(f"the outputs of {task.id} are refused: {error}") from error
         directory.mkdir(parents=True, exist_ok=True)
@@ -130,7 +132,10 @@ class Transfers:
             place.chmod(0o755 if file.executable else 0o644)
 
         with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-            list(pool.map(fetch, wanted))
+            try:
+                list(pool.map(fetch, wanted))
+            except NotFound as error:
+                raise _gone(task) from error
         return [place for _, place in places]
 
     def _fetch(self, digest: str, place: Path, counter: _Counter) -> None:
@@ -161,6 +166,17 @@ class Transfers:
             except ConnectionLost:
                 if last:
                     raise
+
+
+def _gone(task: Task) -> NotFound:
+    left = task.outputs
+    count = 0 if left is None else left.files
+    return NotFound(
+        404,
+        "Not found",
+        f"task {task.id} left {count} files, which its scheduler has no longer: the journal came "
+        "here by an export without files, or they were removed",
+    )
 
 
 def _size(source: Source) -> int:

@@ -3,11 +3,13 @@
     {"mycel_journal": 1, "schema": 4, "swarm": "home"}
     {"table": "jobs", "row": {"number": 1, "id": "01…", "specification": {"base64": "…"}, …}}
     {"file": [1, 0, 99], "offset": 0, "base64": "…"}
+    {"beside": {…}}
     {"end": 3, "digest": "blake3:…"}
 
-The last line counts the lines before it and has the digest of their bytes: what was cut off or
-changed is not taken. Rows name their columns, so that an export of an older version is taken
-too, with the defaults of what it lacks.
+A line of what stands beside the journal, such as files, is for whoever reads that. The last line
+counts the lines before it and has the digest of their bytes: what was cut off or changed is not
+taken. Rows name their columns, so that an export of an older version is taken too, with the
+defaults of what it lacks.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Protocol
 
 import msgspec
 from blake3 import blake3
@@ -28,7 +30,7 @@ from mycel.store.sqlite.schema import JOURNAL_FORMAT
 from .errors import DiskRefused, ExportUnusable, StoreForeign, StoreTooNew, translated
 from .long_values import ValueFiles
 
-EXPORT_VERSION: Final = 1
+EXPORT_VERSION: Final = 2
 PIECE_BYTES: Final = 1 << 20
 LINE_BYTES_MAX: Final = 256 << 20
 
@@ -50,6 +52,7 @@ class _Line(msgspec.Struct):
     file: tuple[int, int, int] | None = None
     offset: int = 0
     base64: str = ""
+    beside: dict[str, Any] | None = None
     end: int | None = None
     digest: str = ""
 
@@ -57,19 +60,35 @@ class _Line(msgspec.Struct):
 _decode: Final = msgspec.json.Decoder(_Line).decode
 
 
-def export(path: Path, out: BinaryIO) -> Counts:
-    """One moment of the journal, also while its scheduler runs."""
+class Beside(Protocol):
+    """Takes in what an export has beside the journal."""
+
+    def take(self, given: dict[str, Any]) -> None: ...
+    def finish(self) -> None:
+        """It is whole, and the journal is about to be there."""
+        ...
+
+    def abandon(self) -> None: ...
+
+
+def export(path: Path, out: BinaryIO, beside: Iterable[dict[str, Any]] = ()) -> Counts:
+    """One moment of the journal, also while its scheduler runs; then what stands beside it."""
     connection = open_for_inspection(path, JOURNAL_FORMAT)
     try:
         connection.execute("BEGIN")
-        return _export(connection, ValueFiles(path), out)
+        return _export(connection, ValueFiles(path), out, beside)
     except sqlite3.Error as error:
         raise translated(error, path) from error
     finally:
         connection.close()
 
 
-def _export(connection: sqlite3.Connection, files: ValueFiles, out: BinaryIO) -> Counts:
+def _export(
+    connection: sqlite3.Connection,
+    files: ValueFiles,
+    out: BinaryIO,
+    beside: Iterable[dict[str, Any]],
+) -> Counts:
     hasher = blake3()
     lines = rows = in_files = 0
 
@@ -97,6 +116,8 @@ def _export(connection: sqlite3.Connection, files: ValueFiles, out: BinaryIO) ->
             text = base64.b64encode(piece).decode()
             write({"file": place, "offset": offset, "base64": text})
         in_files += 1
+    for given in beside:
+        write({"beside": given})
     out.write(_encode({"end": lines, "digest": f"blake3:{hasher.hexdigest()}"}) + b"\n")
     return Counts(swarm, rows, in_files)
 
@@ -125,24 +146,30 @@ def _inside(value: object) -> object:
     return base64.b64decode(value["base64"]) if isinstance(value, dict) else value
 
 
-def import_journal(path: Path, source: BinaryIO, *, swarm: str) -> Counts:
+def import_journal(
+    path: Path, source: BinaryIO, *, swarm: str, beside: Beside | None = None
+) -> Counts:
     """Makes a journal where there is none; nothing is left behind if that fails. The caller
-    holds the lock of the folder."""
+    holds the lock of the folder. Without `beside`, what stands there is left out."""
     if path.exists():
         raise StoreForeign(f"{path} exists already: move it away first")
     making = path.with_name(f"{path.name}.importing")
     _remove(making)
     try:
-        counts = _import(making, source, swarm)
+        counts = _import(making, source, swarm, beside)
         making_values, values = ValueFiles(making).folder, ValueFiles(path).folder
         shutil.rmtree(values, ignore_errors=True)
         if making_values.is_dir():
             making_values.rename(values)
+        if beside is not None:
+            beside.finish()
         making.rename(path)
     except OSError as error:
         raise DiskRefused(f"{path} cannot be written: {error.strerror}") from error
     finally:
         _remove(making)
+        if beside is not None:
+            beside.abandon()
     return counts
 
 
@@ -152,7 +179,7 @@ def _remove(making: Path) -> None:
     shutil.rmtree(ValueFiles(making).folder, ignore_errors=True)
 
 
-def _import(making: Path, source: BinaryIO, swarm: str) -> Counts:
+def _import(making: Path, source: BinaryIO, swarm: str, beside: Beside | None) -> Counts:
     lines = _checked_lines(source)
     head = next(lines, _Line())
     _check_head(head, swarm)
@@ -161,7 +188,7 @@ def _import(making: Path, source: BinaryIO, swarm: str) -> Counts:
         connection.execute("BEGIN IMMEDIATE")
         known = set(_tables(connection))
         connection.execute("DELETE FROM meta")
-        rows, places = _insert(connection, ValueFiles(making), known, lines)
+        rows, places = _insert(connection, ValueFiles(making), known, lines, beside)
         connection.execute("COMMIT")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
@@ -184,11 +211,19 @@ def _check_head(head: _Line, swarm: str) -> None:
 
 
 def _insert(
-    connection: sqlite3.Connection, files: ValueFiles, known: set[str], lines: Iterable[_Line]
+    connection: sqlite3.Connection,
+    files: ValueFiles,
+    known: set[str],
+    lines: Iterable[_Line],
+    beside: Beside | None,
 ) -> tuple[int, int]:
     rows = 0
     places = set()
     for line in lines:
+        if line.beside is not None:
+            if beside is not None:
+                beside.take(line.beside)
+            continue
         if line.file is not None:
             places.add(line.file)
             files.write(*line.file, line.offset, base64.b64decode(line.base64, validate=True))

@@ -7,20 +7,29 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import SUPPRESS, ArgumentParser, Namespace
+import time
+from argparse import SUPPRESS, Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+
+import msgspec
 
 from mycel.access.home import RoleFolder, find_home
 from mycel.access.secret_files import sync_folder
+from mycel.cli.command_parser import CommandParser
 from mycel.console.errors import CommandError
-from mycel.console.tables import print_json
+from mycel.console.tables import print_json, size
+from mycel.store.export import import_journal
+from mycel.store.long_values import ValueFiles
+
+if TYPE_CHECKING:
+    from mycel.blobs.blob_export import BlobCounts
 
 
 def main(given: list[str]) -> int:
-    options = ArgumentParser(
+    options = CommandParser(
         prog="mycel store",
         description="Check, export or import a scheduler's journal.",
         allow_abbrev=False,
@@ -35,14 +44,21 @@ def main(given: list[str]) -> int:
         help="mend what a scheduler can do without; the scheduler must not run",
     )
     export = commands.add_parser(
-        "export", help="write all of it as lines of JSON; the scheduler may run meanwhile"
+        "export",
+        help="write all of it, with long results and files, as lines of JSON; the scheduler may "
+        "run meanwhile",
     )
     export.add_argument("file", metavar="FILE", help="'-' is standard output")
+    export.add_argument(
+        "--without-files", action="store_true", help="of tasks: what they need and what they left"
+    )
     take = commands.add_parser("import", help="make a journal of an export, where there is none")
     take.add_argument("file", metavar="FILE", help="'-' is standard input")
     take.add_argument(
         "--config", type=Path, metavar="FILE", help="whose swarm it must be; else any swarm's"
     )
+    for one in (export, take):
+        one.add_argument("--force", action="store_true", help="replace what is there already")
     options.set_defaults(home=None, name="scheduler", json=False)
     for one in (options, check, export, take):  # before the command's name or behind it
         one.add_argument(
@@ -95,20 +111,42 @@ def _repaired(folder: RoleFolder) -> list[str]:
 
 
 def _export(chosen: Namespace, folder: RoleFolder) -> int:
+    from mycel.blobs.blob_export import BlobExport
     from mycel.store.export import export
 
+    blobs = BlobExport(folder.path / "blobs", with_files=not chosen.without_files)
     if chosen.file == "-":
-        counts = export(_journal(folder), sys.stdout.buffer)
+        export(_journal(folder), sys.stdout.buffer, blobs.lines())
         sys.stdout.flush()
+        _say_what_is_left(blobs.counts)
         return 0
     place = Path(chosen.file)
+    if place.is_file() and not chosen.force:
+        raise CommandError(f"{place} exists already: name another file, or give --force")
     with _taking_the_place_of(place) as out:
-        counts = export(_journal(folder), out)
+        counts = export(_journal(folder), out, blobs.lines())
     if chosen.json:
-        print_json(counts)
-    else:
-        print(f"{counts.rows} rows and {counts.files} files are in {place}")
+        print_json({**msgspec.structs.asdict(counts), "blobs": blobs.counts})
+        return 0
+    print(
+        f"{counts.rows} rows, {counts.files} long results and {_blobs(blobs.counts)} are in {place}"
+    )
+    _say_what_is_left(blobs.counts)
     return 0
+
+
+def _blobs(counts: BlobCounts) -> str:
+    return f"{counts.files} files ({size(counts.bytes)})"
+
+
+def _say_what_is_left(counts: BlobCounts) -> None:
+    if counts.left:
+        left = f"{counts.left} files ({size(counts.left_bytes)}) are not in it"
+        print(f"mycel: {left}: what tasks have left there 'mycel get' will miss", file=sys.stderr)
+    if counts.with_workers:
+        print(
+            f"mycel: {counts.with_workers} files lie with workers, and stay there", file=sys.stderr
+        )
 
 
 @contextmanager
@@ -149,20 +187,51 @@ def _left_as_it_was(folder: RoleFolder) -> Iterator[None]:
 
 
 def _import(chosen: Namespace, folder: RoleFolder) -> int:
+    from mycel.blobs.blob_export import BlobImport
     from mycel.config import load
-    from mycel.store.export import import_journal
 
     swarm = ""
     if chosen.config is not None:
         swarm = load(chosen.config, dict(os.environ), {}).swarm.name
-    with _left_as_it_was(folder), folder.lock():
-        if chosen.file == "-":
-            counts = import_journal(_journal(folder), sys.stdin.buffer, swarm=swarm)
-        else:
-            with Path(chosen.file).open("rb") as source:
-                counts = import_journal(_journal(folder), source, swarm=swarm)
+    with ExitStack() as stack:
+        source = sys.stdin.buffer
+        if chosen.file != "-":
+            source = stack.enter_context(Path(chosen.file).open("rb"))
+        stack.enter_context(_left_as_it_was(folder))
+        stack.enter_context(folder.lock())
+        aside = stack.enter_context(_aside(folder, force=chosen.force))
+        blobs = BlobImport(folder.path / "blobs")
+        counts = import_journal(_journal(folder), source, swarm=swarm, beside=blobs)
     if chosen.json:
-        print_json(counts)
-    else:
-        print(f"{counts.rows} rows and {counts.files} files of swarm {counts.swarm!r} are taken in")
+        print_json({**msgspec.structs.asdict(counts), "blobs": blobs.counts})
+        return 0
+    taken = f"{counts.rows} rows, {counts.files} long results and {_blobs(blobs.counts)}"
+    print(f"{taken} of swarm {counts.swarm!r} are taken in")
+    if aside is not None:
+        print(f"mycel: what was there before is in {aside}", file=sys.stderr)
     return 0
+
+
+@contextmanager
+def _aside(folder: RoleFolder, *, force: bool) -> Iterator[Path | None]:
+    """Where an earlier journal is kept, with what stands beside it; it comes back if the import
+    fails. Without `force` it is not touched; what is left of one that is gone is put aside."""
+    found = [folder.path / name for name in ("journal.db", "journal.db-wal", "journal.db-shm")]
+    found += [ValueFiles(_journal(folder)).folder, folder.path / "blobs"]
+    found = [path for path in found if path.exists()]
+    if not found:
+        yield None
+        return
+    if _journal(folder).exists() and not force:
+        raise CommandError(f"{_journal(folder)} exists already: --force puts it aside")
+    aside = folder.path / f"replaced-{time.time_ns() // 1_000_000}"
+    aside.mkdir(mode=0o700)
+    for path in found:
+        path.rename(aside / path.name)
+    try:
+        yield aside
+    except BaseException:
+        for path in found:
+            (aside / path.name).rename(path)
+        aside.rmdir()
+        raise
