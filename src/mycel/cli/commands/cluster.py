@@ -198,10 +198,10 @@ def extract(options: argparse.Namespace) -> int:
     if options.probe is not None:
         if options.source != "slurm":
             raise UsageError("--probe is for Slurm, which starts it on each node")
-        known = node_facts.write_subsystem(
-            sources.probe_slurm(sum(machine.up for machine in found)), read_graph(written)
-        )
-        _write(options.probe, known)
+        probed = sources.probe_slurm(found)
+        _write(options.probe, node_facts.write_subsystem(probed.facts, read_graph(written)))
+        for node, problem in probed.problems.items():
+            print(f"no facts of {node}: {problem}", file=sys.stderr)
     return 0
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
 
+from mycel.batch.commands import Commands
+from mycel.batch.errors import BatchError
 from mycel.core.federation.errors import FederationError, GraphError
 
 from . import kubernetes, ray, slurm
@@ -16,8 +17,13 @@ from .machines import Machine
 from .node_facts import PROBE, read_probe
 
 COMMAND_SECONDS: Final = 60
-PROBE_SECONDS: Final = 600
-ANSWER_BYTES_MAX: Final = 512 << 20
+PROBE_SECONDS: Final = 120
+WAIT_SECONDS: Final = 10
+"""A node that has no room for the probe by then is left out."""
+PROBES_AT_ONCE: Final = 16
+PARTITION: Final = "partition="
+KEPT: Final = ("SLURM_CONF", "SLURM_CLUSTERS", "RAY_ADDRESS", "VIRTUAL_ENV")
+"""Variables that say which cluster is meant."""
 
 
 class BatchSystemError(FederationError):
@@ -49,38 +55,54 @@ def ask(name: str) -> list[Machine]:
     raise BatchSystemError(f"{name} gave no list of nodes: {problem}")
 
 
-def probe_slurm(nodes: int) -> dict[str, dict[str, str]]:
-    """Facts of every node that Slurm gives us, by one short task on each."""
-    command = (
-        "srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--mem=64M",
-        "--time=5", "--job-name=mycel-facts", "sh", "-c", PROBE,
-    )  # fmt: skip
-    found = read_probe(run(command, PROBE_SECONDS).decode(errors="replace"))
-    if not found:
-        raise BatchSystemError("the probe ran, but printed no facts")
-    return found
+class Probed(msgspec.Struct, frozen=True):
+    facts: dict[str, dict[str, str]]
+    """By node."""
+    problems: dict[str, str]
+    """Nodes that gave none, and why."""
+
+
+def probe_slurm(machines: Sequence[Machine]) -> Probed:
+    """Facts of every node that is up, by a short task on each: a full node gives none, and holds
+    up no other. Raises BatchSystemError if none gave any."""
+    facts: dict[str, dict[str, str]] = {}
+    problems = {one.name: "it is down" for one in machines if not one.up}
+    asked = [one for one in machines if one.up]
+    with ThreadPoolExecutor(PROBES_AT_ONCE) as pool:
+        for machine, said in zip(asked, pool.map(_probe, asked), strict=True):
+            if isinstance(said, str):
+                problems[machine.name] = said
+            else:
+                facts[machine.name] = said
+    if not facts:
+        first = next(iter(problems.values()), "there are no nodes")
+        raise BatchSystemError(f"no node gave any facts: {first}")
+    return Probed(facts, problems)
+
+
+def _probe(machine: Machine) -> dict[str, str] | str:
+    """Facts, or what went wrong."""
+    command = [
+        "srun", f"--nodelist={machine.name}", "--nodes=1", "--ntasks=1", "--mem=64M", "--time=5",
+        f"--immediate={WAIT_SECONDS}", "--job-name=mycel-facts",
+    ]  # fmt: skip
+    # A node can lie outside of the default partition.
+    partitions = sorted(one for one in machine.properties if one.startswith(PARTITION))
+    command += [f"--partition={one.removeprefix(PARTITION)}" for one in partitions[:1]]
+    try:
+        said = run((*command, "sh", "-c", PROBE), PROBE_SECONDS)
+    except BatchSystemError as error:
+        return str(error)
+    found = read_probe(said.decode(errors="replace"))
+    return found.get(machine.name) or "the probe ran, but printed no facts"
 
 
 def run(command: Sequence[str], seconds: float) -> bytes:
+    commands = Commands(keep=KEPT, extra={"SLURM_TIME_FORMAT": "%s"}, seconds=seconds)
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=seconds,
-            check=False,
-            env={**os.environ, "SLURM_TIME_FORMAT": "%s"},
-        )
-    except FileNotFoundError:
-        raise BatchSystemError(f"there is no program {command[0]!r} here") from None
-    except OSError as error:
-        raise BatchSystemError(f"{command[0]} cannot be started: {error.strerror}") from None
-    except subprocess.TimeoutExpired:
-        raise BatchSystemError(f"{command[0]} gave no answer within {seconds:g} s") from None
-    if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        last = said[-1][:300] if said else "nothing"
-        raise BatchSystemError(f"{command[0]} ended with {done.returncode} and said: {last}")
-    if len(done.stdout) > ANSWER_BYTES_MAX:
-        raise BatchSystemError(f"{command[0]} printed more than {ANSWER_BYTES_MAX >> 20} MiB")
-    return done.stdout
+        done = commands.run(*command)
+    except BatchError as error:
+        raise BatchSystemError(str(error)) from None
+    if done.code != 0:
+        raise BatchSystemError(f"{command[0]} ended with {done.code} and said: {done.complaint}")
+    return done.out.encode()
