@@ -52,6 +52,8 @@ soak: setup ## Kills, many seeds of the simulated swarm with faults, every attac
 	$(PYTHON) -m tests.attacks.api_flood 5000
 	MYCEL_EXAMPLES=50 $(PYTHON) -m pytest -n auto tests/federation
 	MYCEL_AGENT_SEEDS=5000 $(PYTHON) -m pytest -n auto tests/batch/test_agent_faults.py
+	$(PYTHON) -m venv $(CACHE)/ray-jobs && $(CACHE)/ray-jobs/bin/pip install -q "ray[default]==2.60.0"
+	MYCEL_RAY=$(CACHE)/ray-jobs/bin/ray $(PYTHON) -m pytest tests/batch/test_ray.py
 	MYCEL_AGENT_KILLS=30 MYCEL_DAEMON_KILLS=10 $(PYTHON) -m pytest tests/batch -k kills
 	$(VENV)/bin/mycel demo llm --json
 

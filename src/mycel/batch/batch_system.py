@@ -42,8 +42,8 @@ class BatchSystem(Protocol):
         """Whatever has one of these names, waiting or running. Unknown names are no error."""
         ...
 
-    def estimate(self, submission: Submission) -> Estimate:
-        """When it would start, without submitting it."""
+    def estimate(self, submission: Submission) -> Estimate | None:
+        """When it would start, without submitting it; None where only time can tell."""
         ...
 
     def capacity(self, partition: str = "") -> Capacity: ...

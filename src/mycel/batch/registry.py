@@ -21,7 +21,13 @@ def _slurm() -> BatchSystem:
     return SlurmSystem()
 
 
-BATCH_SYSTEMS: Final[dict[str, Callable[[], BatchSystem]]] = {"slurm": _slurm}
+def _ray() -> BatchSystem:
+    from .ray.ray_system import RaySystem
+
+    return RaySystem()
+
+
+BATCH_SYSTEMS: Final[dict[str, Callable[[], BatchSystem]]] = {"slurm": _slurm, "ray": _ray}
 
 
 def make_batch_system(name: str) -> BatchSystem:
