@@ -68,6 +68,13 @@ def test_a_role_is_not_told_of_what_others_read(tmp_path: Path, role: str, read:
     assert changes(before, before, after, role).needs_restart == read
 
 
+def test_what_only_commands_read_needs_no_restart(tmp_path: Path) -> None:
+    before = configuration(tmp_path, "")
+    after = configuration(tmp_path, '[clusters]\nselection = "lowest-cost"')
+    changed = changes(before, before, after, "scheduler")
+    assert (changed.applied, changed.needs_restart) == ([], [])
+
+
 def test_nothing_changed_is_nothing_to_do(tmp_path: Path) -> None:
     one = configuration(tmp_path, "[scheduler]\ntask_timeout = 3\n")
     assert changes(one, one, one, "scheduler").applied == []

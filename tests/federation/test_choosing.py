@@ -34,7 +34,7 @@ def test_asking_ends_when_everybody_has_answered() -> None:
     assert not asking.is_closed(1.0)
     asking.answer(Answer("b", True), 1.0)
     assert asking.is_closed(1.0)
-    assert Asking((), now=0.0).is_closed(0.0)
+    assert Asking((), now=0.0, deadline_seconds=5.0).is_closed(0.0)
 
 
 class Shell:
@@ -170,3 +170,15 @@ def test_commands_show_what_is_known_and_no_secret(shell: Shell, two: dict[str, 
     assert [one["name"] for one in shell.json("list")] == ["large"]
     shell.run("show", "small", code=2)
     shell.run("register", "50%", str(shell.folder / "small.json"), code=2)
+
+
+def test_the_configuration_says_what_flags_leave_open(shell: Shell, two: dict[str, Any]) -> None:
+    one = str(shell.folder / "one.yaml")
+    graph_file = str(shell.folder / "small.json")
+    shell.write("home/mycel.toml", '[clusters]\nselection = "lowest-cost"\n')
+    assert {shell.json("choose", one)["cluster"] for _ in range(8)} == {"small"}
+    assert shell.run("satisfy", graph_file, one) == "satisfiable\n"
+    shell.write("home/mycel.toml", '[clusters]\ngraph_backend = "tape"\nselection = "best"\n')
+    shell.run("choose", one, code=2)
+    shell.run("satisfy", graph_file, one, code=2)
+    assert shell.run("satisfy", graph_file, one, "--backend", "networkx") == "satisfiable\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -177,6 +179,36 @@ requirements = { cpu_cores = 3.5, min_memory = "8GB", gpus = 1, labels = { zone 
 "org.supercontainers.os.name" = "debian"
 "org.opencontainers.image.title" = "not ours"
 """
+
+
+def test_a_whole_manifest_of_an_image_gives_its_annotations() -> None:
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": {"digest": "sha256:0", "size": 7},
+        "layers": [],
+        "annotations": {
+            "org.supercontainers.glibc.version": ">=2.36",
+            "org.supercontainers.mpi.variant": "mpich",
+            "org.opencontainers.image.title": "not ours",
+        },
+    }
+    text = json.dumps({"task": {"image": "lammps", "compatibility": manifest}})
+    (node,) = read_spec(text).resources
+    assert {(one.subsystem, one.field, one.match, one.versions) for one in node.requires} == {
+        ("compatibility", "glibc.version", "", ">=2.36"),
+        ("compatibility", "mpi.variant", "mpich", ""),
+    }
+    wrongs: tuple[object, ...] = (
+        [],
+        {"annotations": 7},
+        {"a": []},
+        {"a": ">=x"},
+        {"compatibilities": [{}]},
+    )
+    for wrong in wrongs:
+        with pytest.raises(SpecError, match="compatibility"):
+            read_spec(json.dumps({"task": {"compatibility": wrong}}))
 
 
 def test_mycels_own_format_asks_for_several_nodes() -> None:

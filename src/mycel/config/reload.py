@@ -64,6 +64,8 @@ def _is_read(key: str, role: str) -> bool:
     section = key.partition(".")[0]
     if section in ("gateway", "worker"):
         return role == section or (role, section) == ("node", "worker")
+    if section == "clusters":
+        return False  # commands read it, and no role
     return role in SCHEDULING or key != "scheduler.api.bind_address"
 
 

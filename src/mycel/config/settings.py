@@ -414,6 +414,19 @@ class Telemetry(_Section, frozen=True):
     log_files_kept: Count = 3
 
 
+class Clusters(_Section, frozen=True):
+    """What `mycel cluster` does where its flags say nothing."""
+
+    graph_backend: Name = "memory"
+    """What answers for clusters' graphs: `memory`, `networkx` or a plug-in."""
+    selection: Name = "random"
+    """Which of the clusters that fit gets a job: `random`, `earliest-eta`, `lowest-cost`,
+    `weighted`, `constraint` or a plug-in."""
+    answer_seconds: Duration = 5.0
+    """Clusters that are asked have so long to answer. Batch systems take a second or two to say
+    when a job would start."""
+
+
 class Sections(_Section, frozen=True):
     """The file as a whole."""
 
@@ -423,6 +436,7 @@ class Sections(_Section, frozen=True):
     worker: Worker = Worker()
     scheduler: Scheduler = Scheduler()
     telemetry: Telemetry = Telemetry()
+    clusters: Clusters = Clusters()
 
 
 class Configuration(Sections, frozen=True):

@@ -98,8 +98,8 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--subsystem", action="append", default=[], metavar="NAME=FILE", help="may be repeated"
     )
-    parser.add_argument("--backend", default="memory", help="memory, networkx or a plug-in")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--backend", help="memory, networkx or a plug-in; else as configured")
+    cluster_records.add_home(parser)
 
 
 def satisfy(options: argparse.Namespace) -> int:
@@ -218,7 +218,8 @@ def _extract_facts(options: argparse.Namespace) -> int:
 
 
 def _backend(options: argparse.Namespace) -> GraphBackend:
-    backend = make_backend(options.backend, frozenset(getattr(options, "whole", ())))
+    name = options.backend or cluster_records.settings_of(options).graph_backend
+    backend = make_backend(name, frozenset(getattr(options, "whole", ())))
     backend.put(CLUSTER, read_file(options.graph))
     for name, path in map(_named, options.subsystem):
         backend.attach(CLUSTER, name, read_file(path))

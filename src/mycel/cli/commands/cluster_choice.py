@@ -18,7 +18,7 @@ import msgspec
 
 from mycel.console.errors import UsageError
 from mycel.console.tables import print_json, print_table
-from mycel.core.federation.asking import DEADLINE_SECONDS, Asking
+from mycel.core.federation.asking import Asking
 from mycel.core.federation.decision import Answer, Decision, decide, job_values
 from mycel.core.ranges import Amount
 from mycel.federation.auth_file import read_auth
@@ -26,7 +26,7 @@ from mycel.federation.selectors import BUILT_IN, make_selector
 from mycel.federation.specs.documents import read_document
 from mycel.federation.specs.spec_reader import read_spec_file
 
-from .cluster_records import add_home, registry_of
+from .cluster_records import add_home, registry_of, settings_of
 
 REJECTED: Final = 1
 ANSWERS_MAX: Final = 10_000
@@ -42,27 +42,27 @@ def add(commands: Any) -> None:
     parser = commands.add_parser("choose", help="which known cluster gets a job")
     parser.add_argument("jobspec", type=Path)
     parser.add_argument("--auth", type=Path, help="your clusters and tokens; without it all")
-    parser.add_argument("--select", default="random", help=f"{', '.join(BUILT_IN)} or a plug-in")
+    parser.add_argument("--select", help=f"{', '.join(BUILT_IN)} or a plug-in; else as configured")
     parser.add_argument("--options", type=Path, help="of the selection, as YAML or JSON")
     parser.add_argument("--answers", type=Path, help="what clusters said when asked, as JSON")
     parser.add_argument(
-        "--deadline", type=float, default=DEADLINE_SECONDS, metavar="SECONDS",
-        help=f"answers that come later do not count; default {DEADLINE_SECONDS:g}",
-    )  # fmt: skip
+        "--deadline", type=float, metavar="SECONDS", help="answers that come later do not count"
+    )
     parser.add_argument("--seed", type=int, help="the same seed draws the same cluster")
     add_home(parser)
     parser.set_defaults(function=choose)
 
 
 def choose(options: argparse.Namespace) -> int:
-    job = read_spec_file(options.jobspec)
-    select = make_selector(options.select, _options(options.options))
+    job, settings = read_spec_file(options.jobspec), settings_of(options)
+    select = make_selector(options.select or settings.selection, _options(options.options))
     clusters, verified = registry_of(options).table(options.auth and read_auth(options.auth))
     matches = clusters.match(job, verified)
     answers = None
     if options.answers is not None:
+        deadline = settings.answer_seconds if options.deadline is None else options.deadline
         fitting = [one.name for one in matches.fitting]
-        answers = _answers(options.answers, Asking(fitting, 0.0, options.deadline))
+        answers = _answers(options.answers, Asking(fitting, 0.0, deadline))
     seed = secrets.randbits(32) if options.seed is None else options.seed
     draw = Random(seed).randrange
     decision = decide(clusters, matches, select, draw, job=job_values(job), answers=answers)

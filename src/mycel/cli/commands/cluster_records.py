@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mycel.access.home import find_home
+from mycel.config import load
+from mycel.config.settings import Clusters
 from mycel.console.errors import UsageError
 from mycel.console.tables import print_json, print_table
 from mycel.core.federation.registration import ClusterRecord
@@ -20,6 +22,7 @@ from mycel.federation.jgf import read_file
 from mycel.federation.registry.cluster_registry import ClusterRegistry, open_registry
 
 FOLDER: Final = "clusters"
+CONFIGURATION: Final = "mycel.toml"
 DAY_SECONDS: Final = 86_400.0
 DAYS_MAX: Final = 36_500.0
 
@@ -58,6 +61,12 @@ def add(commands: Any) -> None:
 
 def registry_of(options: argparse.Namespace) -> ClusterRegistry:
     return open_registry(find_home(options.home, os.environ).path / FOLDER, time.time)
+
+
+def settings_of(options: argparse.Namespace) -> Clusters:
+    """Of the home's configuration, for what flags leave open."""
+    path = find_home(options.home, os.environ).path / CONFIGURATION
+    return load(path if path.exists() else None, os.environ, {}).clusters
 
 
 def _command(commands: Any, name: str, help_: str, function: Any) -> argparse.ArgumentParser:

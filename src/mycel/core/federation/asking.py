@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from typing import Final
 
 from .decision import Answer
-
-DEADLINE_SECONDS: Final = 5.0
-"""Batch systems take a second or two to say when a job would start."""
 
 
 class Heard(enum.StrEnum):
@@ -28,9 +24,7 @@ class Heard(enum.StrEnum):
 
 
 class Asking:
-    def __init__(
-        self, clusters: Iterable[str], now: float, deadline_seconds: float = DEADLINE_SECONDS
-    ) -> None:
+    def __init__(self, clusters: Iterable[str], now: float, deadline_seconds: float) -> None:
         self.asked = frozenset(clusters)
         self.until = now + deadline_seconds
         self.answers: dict[str, Answer] = {}

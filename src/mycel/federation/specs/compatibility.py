@@ -2,8 +2,8 @@
 
 A `compatibility` block is a mapping (`mpi.variant: mpich`), or the document that compspec's
 tools write, with a list of `compatibilities`; OCI annotations carry the same under
-`org.supercontainers.`. Nodes say what they have in a subsystem of this name, which is made of
-what `compspec extract` wrote.
+`org.supercontainers.`, inline or in a whole manifest. Nodes say what they have in a subsystem of
+this name, which is made of what `compspec extract` wrote.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def read_compatibility(value: Any, place: str) -> tuple[Require, ...]:
     if annotations is not None:
         if not isinstance(annotations, Mapping):
             raise SpecError(f"{place}.annotations", "must be a mapping")
-        value = {**{k: v for k, v in value.items() if k != "annotations"}, **_ours(annotations)}
+        # An OCI manifest or index has its annotations beside what does not concern nodes.
+        rest = {} if "schemaVersion" in value else value
+        value = {**{k: v for k, v in rest.items() if k != "annotations"}, **_ours(annotations)}
     if len(value) > ENTRIES_MAX:
         raise SpecError(place, f"has more than {ENTRIES_MAX} entries")
     return tuple(_require(key, one, f"{place}.{key}") for key, one in value.items())
