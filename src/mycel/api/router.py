@@ -74,7 +74,7 @@ ROUTES: Final = (
         task_submission.submit_task,
         "Submit a task; with ?wait, answer when it has ended or the time is up",
         answers.TaskAnswer,
-        bodies.TaskBody,
+        bodies.SingleTaskBody,
         ("wait",),
         (201, 200),
         (*_BODY, 422, 429),

@@ -68,7 +68,7 @@ def submit_of(backend: Backend, caller: Caller, raw: bytes, key: str, wait: floa
     batch = conversion.single_batch(body)
     return Submit(
         request=RequestId(0),
-        job_id=job_routes.new_id(),
+        job_id=job_routes.new_id() if body.id is None else conversion.job_id(body.id),
         name=body.name,
         user=caller.user,
         specification=specification,
@@ -76,7 +76,7 @@ def submit_of(backend: Backend, caller: Caller, raw: bytes, key: str, wait: floa
         arguments=batch.arguments,
         close=True,
         idempotency_key=key,
-        body_digest=job_routes.digest_of(raw) if key else b"",
+        body_digest=job_routes.digest_of(raw) if key or body.id else b"",
         require_satisfiable=body.require_satisfiable,
         wait=wait > 0 and not key,
     )

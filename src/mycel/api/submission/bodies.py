@@ -143,6 +143,14 @@ class TaskBody(Body, frozen=True):
     serve: ServeBody | None = None
 
 
+class SingleTaskBody(TaskBody, frozen=True):
+    """A task submitted alone. With the same `id` again it is the same task: a client whose
+    connection broke need not know whether the first request arrived."""
+
+    id: str | None = None
+    """Of its job, a ULID."""
+
+
 class OverrideBody(Body, frozen=True):
     """Some tasks that differ: chosen by number (`tasks`) or by parameters (`where`)."""
 
@@ -211,7 +219,7 @@ class InputBody(Body, frozen=True):
     media_type: str | None = None
 
 
-_decode_task: Final = msgspec.json.Decoder(TaskBody).decode
+_decode_task: Final = msgspec.json.Decoder(SingleTaskBody).decode
 _decode_job: Final = msgspec.json.Decoder(JobBody).decode
 _decode_batch: Final = msgspec.json.Decoder(BatchBody).decode
 decode_missing: Final = msgspec.json.Decoder(MissingBody).decode
@@ -241,7 +249,7 @@ def fields_at(path: str) -> tuple[str, ...]:
     return _BELOW[name].__struct_fields__ if name in _BELOW else ()
 
 
-def decode_task(raw: bytes) -> TaskBody:
+def decode_task(raw: bytes) -> SingleTaskBody:
     body = _decode_task(raw)
     check_nesting(raw)
     return body

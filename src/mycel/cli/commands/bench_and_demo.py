@@ -13,6 +13,7 @@ SUITES: Final = {
     "swarm": "mycel.bench.swarm",
     "blobs": "mycel.bench.drivers.blob_bench",
     "models": "mycel.bench.drivers.model_bench",
+    "client": "mycel.bench.client.client_bench",
     "federation": "mycel.bench.federation_bench",
     "sim": "mycel.bench.simulation.simulation_bench",
 }
@@ -24,8 +25,8 @@ def bench(given: list[str]) -> int:
         "suite",
         choices=SUITES,
         help="a whole swarm with tasks, drivers alone, decisions alone, hundreds of nodes without "
-        "tasks, a file between two nodes, what is added to a model, jobs among clusters, or the "
-        "simulator beside SimPy",
+        "tasks, a file between two nodes, what is added to a model, Python functions beside Ray, "
+        "jobs among clusters, or the simulator beside SimPy",
     )
     parser.add_argument(
         "options", nargs=argparse.REMAINDER, help="`mycel bench SUITE --help` lists them"

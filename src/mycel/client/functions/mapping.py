@@ -16,7 +16,7 @@ import msgspec
 from mycel.client.errors import ClientError
 from mycel.client.responses import Result
 
-from . import values
+from . import pickling, values
 from .futures import cancelled, failure
 from .options import Options
 from .submitter import BATCH_BYTES_MAX, BATCH_TASKS_MAX, Submitter, new_job_id, value_of
@@ -186,15 +186,18 @@ class Mapping(Iterator[Any]):
         return self._closed or (ahead < AHEAD_TASKS_MAX and self._bytes_ahead < AHEAD_BYTES_MAX)
 
     def _encoded(self, call: Any) -> bytes:
-        if not isinstance(self._function, str):
-            if self._sent == 0 and not self._sizes:
-                prepared = self._submitter.prepared(self._function, self._options, (call, {}))
-                self._task, self._code, _ = prepared
-            return self._submitter.encoded_arguments(self._function, call, {})
+        is_name = isinstance(self._function, str)
         if not self._sizes:
-            prepared = self._submitter.prepared(self._function, self._options, ((), {}))
-            self._task, self._code, _ = prepared
-        return msgspec.json.encode(values.json_arguments(call))
+            prepare = self._submitter.prepared
+            positional = () if is_name else call
+            encoded, self._task, self._code, _ = prepare(
+                self._function, self._options, positional, {}
+            )
+            if not is_name:
+                return encoded
+        if is_name:
+            return msgspec.json.encode(values.json_arguments(call))
+        return self._submitter.uploaded(pickling.arguments(call, {}))
 
     def _send(self, number: int, batch: list[bytes]) -> None:
         client, submitter = self._submitter.client, self._submitter

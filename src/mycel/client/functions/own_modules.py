@@ -52,16 +52,17 @@ class OwnModules:
         return archive
 
 
-def imported_names(code: CodeType) -> set[str]:
+@lru_cache(4096)
+def imported_names(code: CodeType) -> frozenset[str]:
     """What a function imports when it runs."""
-    found = set()
+    found: set[str] = set()
     for one in dis.get_instructions(code):
         if one.opname == "IMPORT_NAME":
             found.add(str(one.argval))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             found |= imported_names(constant)
-    return found
+    return frozenset(found)
 
 
 def own_files(names: Iterable[str]) -> dict[str, Path]:

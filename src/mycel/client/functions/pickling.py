@@ -11,7 +11,8 @@ import base64
 import io
 import sys
 from collections.abc import Callable, Mapping
-from types import FunctionType, ModuleType
+from functools import lru_cache
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 import cloudpickle
@@ -26,6 +27,8 @@ INLINE_ARGUMENTS_BYTES_MAX: Final = 1 << 20
 """Longer ones go by blob."""
 PYTHON_VERSION: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _SMALL: Final = 1 << 63
+KNOWN_MAX: Final = 1000
+"""Functions that are kept pickled."""
 
 __all__ = ["FUNCTION_FILE", "Arguments", "Call", "Pickling"]
 
@@ -45,26 +48,38 @@ class Arguments(msgspec.Struct, frozen=True):
 
     json: bytes
     pickled: bytes = b""
+    modules: frozenset[str] = frozenset()
+    """That the pickle names."""
 
 
 class Pickling:
-    """Thread-safe. Remembers the modules that it has packed."""
+    """Thread-safe. Remembers functions that cannot change, and the modules that it has packed."""
 
     def __init__(self) -> None:
         self._modules = OwnModules()
+        self._known: dict[object, tuple[bytes, frozenset[str]]] = {}
 
-    def call(self, function: Callable[..., Any], *examples: Any) -> Call:
-        """`examples` are arguments, whose classes may come from modules of one's own, too."""
-        kept, noting = io.BytesIO(), set[str]()
-        _Pickler(kept, noting).dump(function)
-        for example in examples:
-            _Pickler(io.BytesIO(), noting).dump(example)
-        pickled = kept.getvalue()
-        archive = self._modules.packed(noting)
+    def call(self, function: Callable[..., Any], given: Arguments) -> Call:
+        """With the modules that it and these arguments need."""
+        pickled, names = self._pickled(function)
+        archive = self._modules.packed(names | given.modules if given.modules else names)
         name = _name_of(function)
         if len(pickled) <= INLINE_FUNCTION_BYTES_MAX:
             return Call(name, pickled, archive)
         return Call(name, b"", with_function(archive, pickled))
+
+    def _pickled(self, function: Callable[..., Any]) -> tuple[bytes, frozenset[str]]:
+        constant = _constant(function)
+        if constant is not None and constant in self._known:
+            return self._known[constant]
+        kept, noting = io.BytesIO(), set[str]()
+        _Pickler(kept, noting).dump(function)
+        made = kept.getvalue(), frozenset(noting)
+        if constant is not None:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            self._known[constant] = made
+        return made
 
 
 def arguments(positional: tuple[Any, ...], named: Mapping[str, Any]) -> Arguments:
@@ -73,16 +88,39 @@ def arguments(positional: tuple[Any, ...], named: Mapping[str, Any]) -> Argument
             return Arguments(msgspec.json.encode(positional))
         given = {POSITIONAL: positional, NAMED: named}
         return Arguments(msgspec.json.encode(given))
-    pickled = cloudpickle.dumps((positional, dict(named)))
+    kept, noting = io.BytesIO(), set[str]()
+    _Pickler(kept, noting).dump((positional, dict(named)))
+    pickled, modules = kept.getvalue(), frozenset(noting)
     if len(pickled) > INLINE_ARGUMENTS_BYTES_MAX:
-        return Arguments(b"", pickled)
-    return Arguments(b'{"%b":"%b"}' % (PICKLE.encode(), base64.b64encode(pickled)))
+        return Arguments(b"", pickled, modules)
+    written = b'{"%b":"%b"}' % (PICKLE.encode(), base64.b64encode(pickled))
+    return Arguments(written, modules=modules)
 
 
 def by_blob(digest: str, size: int) -> bytes:
     """Arguments whose pickle is a blob."""
     file = {"$file": digest, "path": f".values/{digest[-32:]}", "size": size}
     return msgspec.json.encode({PICKLE_FILE: file})
+
+
+def _constant(function: Callable[..., Any]) -> object:
+    """What stands for a function whose pickle cannot change; None if it can, through a closure,
+    a default or a global variable."""
+    if not isinstance(function, FunctionType) or function.__dict__ or function.__closure__:
+        return None
+    if function.__defaults__ or function.__kwdefaults__:
+        return None
+    space = function.__globals__
+    for name in _global_names(function.__code__):
+        if name in space and not isinstance(space[name], ModuleType):
+            return None
+    return function.__code__, function.__module__, function.__qualname__, id(space)
+
+
+@lru_cache(4096)
+def _global_names(code: CodeType) -> frozenset[str]:
+    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
+    return frozenset(code.co_names).union(*map(_global_names, inner))
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
