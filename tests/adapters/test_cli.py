@@ -411,7 +411,7 @@ def test_a_task_is_shown_with_its_own_parameters() -> None:
 
     words = ["./train", "--lr", "${lr}", "--seed={seed}", "${HOME}"]
     sweep = shown(command=words, arguments={"lr": 0.1, "seed": 2})
-    assert sweep == "./train --lr 0.1 --seed=2 ${HOME}"
+    assert sweep == "lr=0.1, seed=2: ./train --lr 0.1 --seed=2 ${HOME}"
     assert shown(command=["wc", "-l"], arguments=["a.txt"]) == "wc -l a.txt"
     assert shown(python="m:f", arguments={"lr": 0.1, "name": "x"}) == 'm:f(lr=0.1, name="x")'
     assert shown(python="m:f", arguments=[1, "x"]) == 'm:f(1, "x")'

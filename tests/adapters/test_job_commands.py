@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,27 @@ def test_the_same_request_runs_it_again_once(client: Client, shared: Served) -> 
     first, second = (client._session.request("POST", path, None, key) for _ in "ab")
     assert first.body == second.body
     assert (first.status, second.status) == (201, 200)
+
+
+LISTS = ("jobs", "tasks", "workers", "peers", "models", "status", "context")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("command", LISTS)
+def test_no_list_is_wider_than_the_terminal(
+    mycel: Terminal, client: Client, monkeypatch: pytest.MonkeyPatch, command: str, width: int
+) -> None:
+    long = {"name": "a name that goes on and on " * 4, "error": "it did not work at all " * 9}
+    job = submitted(client, "fails:always", arguments=[[long, n] for n in range(3)])
+    submitted(client, "waits:here", name=long["name"])
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert mycel(*command.split()) == 0
+    assert max(len(line) for line in mycel.out.splitlines()) <= width
+    assert mycel("show", f"{job}.1") == 0
+    facts = mycel.out.partition("\n\n")[0]
+    assert max(len(line) for line in facts.splitlines()) <= width
 
 
 def test_status_at_a_glance(mycel: Terminal, client: Client, shared: Served) -> None:

@@ -20,6 +20,7 @@ from mycel.client.errors import ClientError
 from mycel.client.responses import Result
 from mycel.console.tables import duration, parse_time, print_json_line, size, terminal_width
 
+from .id_prefixes import shown_id
 from .job_progress import JobProgress
 from .output_follower import Shown
 from .patience import AWAY, patiently
@@ -73,7 +74,8 @@ class _Follower:
                 print_json_line(result)
             else:
                 said = said_of(result).partition("\n")[0]
-                self.screen.line(f"{self._job_id}.{result.index}  {result.state}  {said}")
+                task = shown_id(f"{self._job_id}.{result.index}")
+                self.screen.line(f"{task}  {result.state}  {said}")
         if not self._as_json:
             output.join(OUTPUT_SECONDS)
         return self._waited()
@@ -116,14 +118,15 @@ class _Follower:
         def pieces() -> Iterator[None]:
             shown.begin_again()
             for piece in self._client.follow_logs(self._job_id):
+                if self._over.is_set():
+                    return
                 shown.show(piece)
                 yield
 
         # What went wrong the results say.
         with contextlib.suppress(ClientError, BrokenPipeError):
             for _ in self._patiently(pieces):
-                if self._over.is_set():
-                    return
+                pass
 
     def _patiently(self, stream: Callable[[], Iterator[_Item]]) -> Iterator[_Item]:
         return patiently(stream, self._say_away, self._over)

@@ -21,8 +21,12 @@ def what_runs(task: Task) -> str:
 def _what(task: Task) -> str:
     if task.python:
         return f"{task.python}{_call(task.arguments)}"
+    if task.command and isinstance(task.arguments, dict):
+        filled = " ".join(_filled(word, task.arguments) for word in task.command)
+        given = ", ".join(f"{name}={_text(one)}" for name, one in task.arguments.items())
+        return f"{given}: {' '.join(filled.split())}"
     if task.command:
-        words = [_filled(word, task.arguments) for word in task.command]
+        words = list(task.command)
         words += [_text(one) for one in task.arguments] if isinstance(task.arguments, list) else []
         program = " ".join(" ".join(words).split())
         return f"{task.image}: {program}" if task.image else program
@@ -42,9 +46,7 @@ def _call(arguments: Any) -> str:
     return f"({_json(arguments)})"
 
 
-def _filled(word: str, arguments: Any) -> str:
-    if not isinstance(arguments, dict):
-        return word
+def _filled(word: str, arguments: dict[str, Any]) -> str:
     try:
         return fill_word(word, arguments, Budget())
     except TooLong:

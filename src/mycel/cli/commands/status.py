@@ -37,7 +37,6 @@ def _print(
     running: list[Job],
 ) -> None:
     rows = [
-        ("api", f"{client.api}, as {who['user']}"),
         ("workers", _workers(workers)),
         ("cores", _cores(workers)),
         ("tasks", _tasks(totals)),
@@ -49,7 +48,8 @@ def _print(
     if len(running) > JOBS_SHOWN:
         rows.append(("", "and more: mycel jobs --state running"))
     rows += [("trouble", text) for text in _troubles(workers)]
-    print_table(("", Column("", wraps=True)), rows)
+    about = f"{client.api}, as {who['user']}"
+    print_table(("SWARM", Column(about, wraps=True)), rows)
 
 
 def _workers(workers: list[Worker]) -> str:

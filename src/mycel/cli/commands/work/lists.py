@@ -90,7 +90,7 @@ def jobs(given: list[str]) -> int:
     print_table(
         (
             "JOB",
-            Column("NAME", least=8),
+            Column("NAME", least=24),
             Column("USER", least=6, leaves=0 if len({job.user for job in found}) > 1 else 9),
             "STATE",
             Column("TASKS", least=12),
@@ -162,7 +162,7 @@ def print_tasks(found: list[Task], names: dict[str, str]) -> None:
             Column("WORKER", least=8, leaves=1),
             Column("AGE", leaves=3),
             Column("RAN", leaves=2),
-            Column("WHAT", least=16),
+            Column("WHAT", least=36),
         ),
         [
             (

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from mycel.cli.arguments import connect, parser
-from mycel.cli.id_prefixes import job_id
+from mycel.cli.id_prefixes import job_id, shown_id
 from mycel.cli.job_follower import said_of
 from mycel.client import Client
 from mycel.client.responses import Result
@@ -44,7 +44,7 @@ def results(given: list[str]) -> int:
         else:
             for result in found:
                 said = said_of(result).partition("\n")[0]
-                print(f"{job}.{result.index}  {result.state}  {said}")
+                print(f"{shown_id(f'{job}.{result.index}')}  {result.state}  {said}")
     return 0
 
 
