@@ -138,13 +138,20 @@ def test_the_story_of_the_document(tmp_path: Path) -> None:
     there = outcome.task_server == leaf_5
     assert there.any()
     assert outcome.task_start_ns[there].min() >= 8e9
-    assert outcome.preemptions > 0
+    assert outcome.preemptions == len(outcome.preempted_ns) > 0
+    assert outcome.local is not None
+    assert 0.1 < outcome.local.mean() < 0.9  # run locally or forwarded
     assert len(outcome.belief_ages_ns) > 0  # some were forwarded
     while_dead = (outcome.task_start_ns > 5e9) & (outcome.task_start_ns < 12e9)
     assert while_dead.any()
     urgent = outcome.priority > 0
     response = outcome.end_ns - outcome.arrival_ns
     assert response[urgent].mean() < response[~urgent].mean()
+    # While spine-0 is dead, its data takes the other one; it has its share again afterwards.
+    samples = {round(sample.time_ns / 1e9, 1): sample.switch_bits for sample in outcome.samples}
+    assert samples[5.4]["spine-0"] == samples[12.0]["spine-0"] > 0
+    assert samples[12.0]["spine-1"] > samples[5.4]["spine-1"]
+    assert samples[15.0]["spine-0"] > samples[12.0]["spine-0"]
     spines = {topology.nodes[topology.links[link].first].name for link in outcome.link_share}
     assert spines == {"spine-0", "spine-1"}
 
@@ -165,6 +172,8 @@ def test_run_writes_every_output(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert sum(event["ph"] == "X" for event in trace) == 800
     report = (out / "report.html").read_text()
     assert "spine-0 fails" in report
+    for word in ("were forwarded", "were preempted", "Job data through each switch", "<svg"):
+        assert word in report
     assert "<svg" in report
     assert report.count("cdn.plot.ly") == 0 or "<script src" not in report
 

@@ -83,6 +83,10 @@ class Transfers:
         if self._flows.pop(number, None) is not None:
             self._share()
 
+    def carried_now(self) -> dict[Direction, float]:
+        self._advance()
+        return self.bits_carried
+
     def _advance(self) -> None:
         elapsed_ns = self._now() - self._updated_ns
         self._updated_ns = self._now()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ from .run_results import Outcome, interval, summary
 
 POINTS_MAX: Final = 500
 GANTT_TASKS_MAX: Final = 1500
+MARKS_MAX: Final = 30
+LINKS_TOLD: Final = "The redder and thicker a link, the nearer its load is to the busiest one's."
 COLUMNS: Final = {
     "policy": "policy",
     "seed": "seed",
@@ -28,6 +31,7 @@ COLUMNS: Final = {
     "response_over_ideal": "÷ ideal",
     "busy_slots_share": "busy",
     "messages_per_task": "messages a task",
+    "local_share": "ran where they arrived",
     "preemptions": "preempted",
     "losses": "lost",
     "jobs_unfinished": "unfinished",
@@ -42,13 +46,19 @@ def write_report(
         _against_load(outcomes),
         _messages(outcomes),
         _utilisation(outcomes),
+        _switches(outcomes[0]),
+        _places(outcomes[0]),
         _fragmentation(outcomes),
         _staleness(outcomes),
         _gantt(outcomes[0]),
     ]
     parts = [_head(title), _table(outcomes)]
     if topology is not None:
-        parts += ["<h2>Load of the links</h2>", picture(topology, _shares(outcomes[0]))]
+        parts += [
+            "<h2>Load of the links</h2>",
+            f"<p>{LINKS_TOLD}</p>",
+            picture(topology, _shares(outcomes[0])),
+        ]
     is_first = True
     for figure in figures:
         if figure is not None:
@@ -149,8 +159,59 @@ def _utilisation(outcomes: Sequence[Outcome]) -> Any | None:
         for name in ("tasks_running", "tasks_waiting", "servers_up"):
             values = [getattr(sample, name) for sample in outcome.samples]
             figure.add_scatter(x=times, y=values, name=f"{_label(outcome)} {name}")
-        for time_ns, text in outcome.marks:
-            figure.add_vline(x=time_ns / 1e9, line_dash="dot", annotation_text=text)
+    _mark(figure, outcomes[0])
+    return figure
+
+
+def _mark(figure: Any, outcome: Outcome) -> None:
+    """Each failure and return; texts at different heights, so that neighbours can be read."""
+    for number, (time_ns, text) in enumerate(outcome.marks[:MARKS_MAX]):
+        figure.add_vline(
+            x=time_ns / 1e9,
+            line_dash="dot",
+            annotation={"text": text, "yref": "paper", "y": 1.0 - 0.06 * (number % 4)},
+        )
+
+
+def _switches(outcome: Outcome) -> Any | None:
+    """Between two samples: where the data went when a switch failed."""
+    samples = [sample for sample in outcome.samples if sample.switch_bits]
+    if len(samples) < 2:
+        return None
+    figure = _figure(f"Job data through each switch ({_label(outcome)})", "time (s)", "Gbit/s")
+    pairs = list(pairwise(samples))
+    for name in samples[0].switch_bits:
+        figure.add_scatter(
+            x=[later.time_ns / 1e9 for _, later in pairs],
+            y=[
+                (later.switch_bits[name] - sooner.switch_bits[name])
+                / (later.time_ns - sooner.time_ns)
+                for sooner, later in pairs
+            ],
+            name=name,
+        )
+    _mark(figure, outcome)
+    return figure
+
+
+def _places(outcome: Outcome) -> Any | None:
+    """Which tasks ran where their job arrived, which were forwarded, and who was stopped."""
+    local = outcome.local
+    if local is None:
+        return None
+    starts = outcome.task_start_ns[outcome.task_start_ns >= 0] / 1e9
+    figure = _figure(
+        f"Starts and preemptions ({_label(outcome)})", "time (s)", "tasks", barmode="stack"
+    )
+    size = max(1e-9, float(starts.max(initial=0)) / 60)
+    groups = {
+        "ran where they arrived": starts[local],
+        "were forwarded": starts[~local],
+        "were preempted": numpy.array(outcome.preempted_ns) / 1e9,
+    }
+    for name, times in groups.items():
+        figure.add_histogram(x=times, name=name, xbins={"start": 0, "size": size})
+    _mark(figure, outcome)
     return figure
 
 

@@ -61,6 +61,8 @@ class Sample:
     servers_up: int
     gpus_stranded_milli: int
     """Free GPU shares on servers without a free core: nothing can use them."""
+    switch_bits: dict[str, float]
+    """What job data each switch has carried so far."""
 
 
 class Engine:
@@ -85,6 +87,7 @@ class Engine:
         self.samples: Final[list[Sample]] = []
         self.marks: Final[list[tuple[int, str]]] = []
         """What the report shows beside the curves: failures and returns, with their times."""
+        self.preempted_ns: Final[list[int]] = []
         self.now = 0
         self.unfinished = sum(len(job.tasks) for job in jobs)
         self._arrived = 0
@@ -184,6 +187,7 @@ class Engine:
         if not task.is_running:
             raise self._fault(f"preempted task {task.index}, which does not run")
         self.counters.preemptions += 1
+        self.preempted_ns.append(self.now)
         task.preemptions += 1
         self._stop(task, keeps_progress=self.settings.keeps_progress)
 
@@ -420,8 +424,22 @@ class Engine:
                 self._arrived - self._finished - running,
                 up,
                 stranded,
+                self._switch_bits(),
             )
         )
+
+    def _switch_bits(self) -> dict[str, float]:
+        network = self.network
+        if self._transfers is None or not isinstance(network, RoutedNetwork):
+            return {}
+        nodes, links = network.topology.nodes, network.topology.links
+        carried = self._transfers.carried_now()
+        found = {node.name: 0.0 for node in nodes if not node.is_server}
+        for (link, _), bits in carried.items():
+            for end in (links[link].first, links[link].second):
+                if not nodes[end].is_server:
+                    found[nodes[end].name] += bits
+        return found
 
     def _fault(self, words: str) -> PolicyFault:
         return PolicyFault(f"policy {self.policy.name!r} at {self.now / 1e9:.6f} s {words}")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mycel.sim.fast.fast_engine import FastResult
 from mycel.sim.workloads.slot_work import SlotWork
 
+from .entities import Task
 from .reference_engine import Engine, Sample
 
 Integers = NDArray[numpy.int64]
@@ -38,6 +39,8 @@ class Outcome:
     task_start_ns: Integers
     task_end_ns: Integers
     task_server: Integers
+    task_arrived_at: Integers
+    """The server that the task's job arrived at; -1 where jobs arrive at schedulers."""
     messages: int
     completions: int
     events: int
@@ -52,6 +55,15 @@ class Outcome:
     link_share: dict[int, float] = field(default_factory=dict)
     """Of each link: what job data used of its bandwidth over the run."""
     belief_ages_ns: Sequence[int] = ()
+    preempted_ns: Sequence[int] = ()
+
+    @property
+    def local(self) -> NDArray[numpy.bool_] | None:
+        """By task that has started: whether it ran where its job arrived."""
+        if (self.task_arrived_at < 0).all():
+            return None
+        local: NDArray[numpy.bool_] = self.task_server == self.task_arrived_at
+        return local[self.task_start_ns >= 0]
 
     @property
     def measured(self) -> NDArray[numpy.bool_]:
@@ -81,6 +93,7 @@ def from_fast(
         task_start_ns=result.start_ns,
         task_end_ns=result.end_ns,
         task_server=result.server,
+        task_arrived_at=numpy.full(work.task_count, -1, numpy.int64),
         messages=result.messages,
         completions=result.completions,
         events=result.events,
@@ -109,6 +122,7 @@ def from_engine(engine: Engine, *, load: float | None, interrupted: bool = False
         task_start_ns=column([task.start_ns for task in tasks]),
         task_end_ns=column([task.end_ns for task in tasks]),
         task_server=column([task.server for task in tasks]),
+        task_arrived_at=column([_arrived_at(engine, task) for task in tasks]),
         messages=counters.messages,
         completions=counters.completions,
         events=counters.events,
@@ -120,8 +134,15 @@ def from_engine(engine: Engine, *, load: float | None, interrupted: bool = False
         samples=engine.samples,
         marks=engine.marks,
         link_share=_link_share(engine),
+        preempted_ns=engine.preempted_ns,
         belief_ages_ns=getattr(engine.policy, "ages_ns", ()),
     )
+
+
+def _arrived_at(engine: Engine, task: Task) -> int:
+    if engine.policy.jobs_arrive_at != "servers":
+        return -1
+    return engine.policy.entry(task.job)
 
 
 def _link_share(engine: Engine) -> dict[int, float]:
@@ -176,6 +197,8 @@ def summary(outcome: Outcome) -> dict[str, Any]:
             "response_over_ideal": float(response.mean() / ideal_s.mean()),
             "wait_mean_s": float((response - ideal_s).mean()),
         }
+    if outcome.local is not None and len(outcome.local):
+        found["local_share"] = float(outcome.local.mean())
     if len(outcome.belief_ages_ns):
         found["belief_age_mean_s"] = float(numpy.mean(outcome.belief_ages_ns)) / 1e9
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
@@ -41,6 +42,8 @@ class ClusterSpec(Section, frozen=True, kw_only=True):
     memory_mib: Annotated[int, msgspec.Meta(ge=0)] = 0
     gpus: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
     gpu_model: str = ""
+    gpu_servers: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """How many of the servers have them, evenly spread; else all."""
     nodes: str | None = None
     """A file in openb's form, instead of all of the above."""
     schedulers: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
@@ -67,6 +70,9 @@ class EventSpec(Section, frozen=True, kw_only=True):
     scheduler: int | None = None
     node: str | None = None
     link: tuple[str, str] | None = None
+    servers_share: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    """So many of the servers, drawn by the seed, each at its own moment until `until_s`."""
+    until_s: NotNegative | None = None
     slowdown: Annotated[float, msgspec.Meta(gt=0)] = 2.0
 
 
@@ -123,7 +129,13 @@ class Loaded:
         for number, event in enumerate(self.scenario.events):
             named = [
                 one
-                for one in (event.server, event.scheduler, event.node, event.link)
+                for one in (
+                    event.server,
+                    event.scheduler,
+                    event.node,
+                    event.link,
+                    event.servers_share,
+                )
                 if one is not None
             ]
             if len(named) != 1:
@@ -236,7 +248,11 @@ class _Runner:
             return found
         count = cluster.servers if self.topology is None else len(self.topology.servers)
         one = Capacity(cluster.cores * 1000, cluster.memory_mib, cluster.gpus, cluster.gpu_model)
-        return [one] * count
+        with_gpus = count if cluster.gpu_servers is None else min(cluster.gpu_servers, count)
+        capacities = [Capacity(one.cores_milli, one.memory_mib)] * count
+        for number in range(with_gpus):
+            capacities[number * count // with_gpus] = one
+        return capacities
 
     def _data(self, name: str) -> Path:
         from mycel.sim.workloads.trace_files import find
@@ -287,7 +303,7 @@ class _Runner:
                 keeps_progress=run.keeps_progress,
                 sample_ns=round(run.sample_s * NS_PER_S),
             ),
-            faults=[_fault(event) for event in self.scenario.events],
+            faults=self._faults(),
         )
         interrupted = False
         try:
@@ -316,6 +332,21 @@ class _Runner:
             context_token_ms=spec.context_token_ms,
             generated_token_ms=spec.generated_token_ms,
         )
+
+    def _faults(self) -> list[Fault]:
+        faults: list[Fault] = []
+        random = Random(self.seed)
+        for event in self.scenario.events:
+            if event.servers_share is None:
+                faults.append(_fault(event))
+                continue
+            servers = len(self.capacities)
+            until_s = event.at_s if event.until_s is None else max(event.at_s, event.until_s)
+            for server in random.sample(range(servers), round(event.servers_share * servers)):
+                at_s = random.uniform(event.at_s, until_s)
+                one = msgspec.structs.replace(event, at_s=at_s, server=server)
+                faults.append(_fault(one))
+        return faults
 
     def _network(self) -> Network:
         one_way_ns = round(self.scenario.network.one_way_ms * NS_PER_MS)

@@ -2,18 +2,18 @@
 
 Ousterhout et al., SOSP 2013. A reservation waits in the server's queue. When the server has room
 it holds that room and asks the job's scheduler, which answers with a task or, if none is left,
-with nothing. Servers are drawn with replacement.
+with nothing. Servers are drawn with replacement. All tasks of a job have one shape.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
 
-from mycel.sim.entities import Job, Server, Task
+from mycel.sim.entities import Demand, Job, Resources, Server, Task
 from mycel.sim.ledger import Hold, Ledger
 from mycel.sim.policy import Options, Policy
 from mycel.sim.reference_engine import Engine
@@ -27,11 +27,11 @@ class SparrowOptions(Options, frozen=True, kw_only=True):
 class Sparrow(Policy):
     name = "sparrow"
     options_type = SparrowOptions
-    needs_equal_servers = True
 
     def __init__(self, engine: Engine, options: Options) -> None:
         super().__init__(engine, options)
         assert isinstance(options, SparrowOptions), "the engine makes our own options"
+        self._able: Final[dict[Demand, list[int]]] = {}
         self.probes: Final = options.probes
         self.queues: Final[list[deque[Job]]] = [deque() for _ in self.servers]
         self.ledgers: Final = [Ledger(engine.servers, [i]) for i in range(len(engine.servers))]
@@ -42,9 +42,21 @@ class Sparrow(Policy):
 
     def place(self, job: Job, tasks: Sequence[Task]) -> None:
         self.unbound.setdefault(job.index, deque()).extend(tasks)
-        for _ in range(self.probes * len(tasks)):
-            server = self.random.below(len(self.servers))
-            self.engine.send(self.entry(job), server, self._reserve, job, server)
+        for demand, count in Counter(task.demand for task in tasks).items():
+            for _ in range(self.probes * count):
+                self._probe(job, demand)
+
+    def _probe(self, job: Job, demand: Demand) -> None:
+        """Only servers that are large enough: the paper's constraints of a job."""
+        if demand not in self._able:
+            self._able[demand] = [
+                server.index
+                for server in self.servers
+                if Resources(server.resources.capacity).fits(demand)
+            ]
+        able = self._able[demand]
+        server = able[self.random.below(len(able))]
+        self.engine.send(self.entry(job), server, self._reserve, job, server)
 
     def _reserve(self, job: Job, server: int) -> None:
         self.queues[server].append(job)
@@ -113,6 +125,4 @@ class Sparrow(Policy):
     def _probe_again(self) -> None:
         for unbound in self.unbound.values():
             if unbound:
-                job = unbound[0].job
-                server = self.random.below(len(self.servers))
-                self.engine.send(self.entry(job), server, self._reserve, job, server)
+                self._probe(unbound[0].job, unbound[0].demand)

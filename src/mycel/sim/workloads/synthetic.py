@@ -51,6 +51,8 @@ class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     memory_mib: Annotated[int, msgspec.Meta(ge=0)] = 0
     gpus: Annotated[int, msgspec.Meta(ge=0)] = 0
     gpu_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    gpu_jobs_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    """The share of the jobs whose tasks need GPUs, if any do."""
     gang: bool = False
     data_mb: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Moved to the server before each task, from where its job arrived."""
@@ -72,6 +74,13 @@ def as_jobs(spec: Synthetic, work: SlotWork, seed: int) -> list[Job]:
         round(spec.cores * 1000), spec.memory_mib, spec.gpus, round(spec.gpu_share * 1000)
     )
     jobs = work.jobs(demand)
+    if spec.gpus and spec.gpu_jobs_share < 1:
+        draws = numpy.random.Generator(numpy.random.PCG64([seed, 2])).random(len(jobs))
+        without = Demand(demand.cores_milli, demand.memory_mib)
+        for job, draw in zip(jobs, draws.tolist(), strict=True):
+            if draw >= spec.gpu_jobs_share:
+                for task in job.tasks:
+                    task.demand = without
     random = numpy.random.Generator(numpy.random.PCG64([seed, 1]))
     urgent = random.random(len(jobs)) < spec.urgent_share
     errors = numpy.exp(random.normal(0.0, spec.estimate_error, work.task_count))
