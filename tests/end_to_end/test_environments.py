@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import mycel
 from mycel.drivers.environments.environment_cache import find_uv
 from tests.adapters.drivers.wheels import make_wheel, requirements
 from tests.adapters.sandbox.subjects import needs_bubblewrap
@@ -111,3 +112,19 @@ def test_code_in_a_wheel_does_not_run_outside_of_the_sandbox(
         )
         assert "a link-local address" in (refused.error or ""), refused
     assert list(trace.iterdir()) == []
+
+
+def test_a_function_by_value_in_an_environment(
+    swarm: Swarm, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no cloudpickle of its own: the worker's is taken."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "counting.py").write_text(
+        "def count(text):\n    import wordcount\n    return wordcount.count(text), {1, 2}\n"
+    )
+    import counting  # type: ignore[import-not-found]
+
+    call = mycel.task(counting.count, environment=file)
+    assert swarm.client.run(call, "to be or not") == (["1.5", 4], {1, 2})
+    with pytest.raises(ModuleNotFoundError):
+        swarm.client.run(counting.count, "to be")

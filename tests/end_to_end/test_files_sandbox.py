@@ -90,3 +90,18 @@ def test_a_shared_path_can_be_read_and_others_cannot_be_named(
     )
     assert refused.state == "failed"
     assert "shared_paths" in (refused.error or "")
+
+
+def test_a_function_by_value_in_the_sandbox(
+    confined: Swarm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path / "user")
+    (tmp_path / "user" / "walled.py").write_text("def length(data): return len(data)\n")
+    import walled  # type: ignore[import-not-found]
+
+    content = bytes(3_000_000)  # by blob, there and back
+    assert confined.client.run(walled.length, content) == len(content)
+    assert confined.client.run(lambda data: data + b"!", content) == content + b"!"
+    secret = tmp_path / "home" / "token"
+    assert secret.exists()
+    assert confined.client.run(lambda path: Path(path).exists(), str(secret)) is False

@@ -307,3 +307,32 @@ def test_calls_with_one_key_run_once(swarm: Swarm, tmp_path: Path) -> None:
         changed = other.submit(write.with_options(timeout=5.0), str(note))  # the first one counts
         assert [one.result() for one in [*again, changed]] == ["done"] * 4
     assert note.read_text() == "ran\n"
+
+
+def test_a_future_as_an_argument(swarm: Swarm) -> None:
+    submit = swarm.client.submit
+    plain = submit(lambda: 4)
+    odd = submit(lambda: {1, float("inf")})
+    large = submit(lambda: np.arange(1_000_000))  # a blob, which does not come here
+    both = submit(lambda a, b, *, c: (a, sorted(b), int(c[-1]), c.size), plain, odd, c=large)
+    assert "$pickle_file" in large.travelling()
+    assert both.result() == (4, [1, float("inf")], 999_999, 1_000_000)
+    assert submit(lambda a, b: a + b[1], plain, [0, 3]).result() == 7
+    assert submit(len, odd).result() == 2
+    assert submit("operator:add", plain, 1).result() == 5
+    with pytest.raises(TypeError, match="submit the function itself"):
+        submit("builtins:len", odd).result()
+    with pytest.raises(TypeError, match="an argument of its own"):
+        submit(len, [plain])
+    assert list(swarm.client.map(lambda a: a + 1, [plain, 5])) == [5, 6]
+
+
+def test_what_waits_for_a_failure_fails(swarm: Swarm, tmp_path: Path) -> None:
+    failed = swarm.client.submit(lambda: 1 / 0)
+    assert isinstance(swarm.client.submit(abs, failed).exception(60), ZeroDivisionError)
+    endless = swarm.client.submit(time.sleep, 1000)
+    waiting = [swarm.client.submit(abs, endless) for _ in range(2)]
+    assert waiting[0].cancel()
+    assert not endless.done()
+    assert endless.cancel()
+    assert isinstance(waiting[1].exception(60), CancelledError)

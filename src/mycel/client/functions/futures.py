@@ -6,16 +6,17 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from mycel.client.errors import TaskCancelled, TaskFailed
 
-from .values import RAISED, Pickled
+from .values import PICKLE_FILE, RAISED, Pickled
 
 if TYPE_CHECKING:
     from .submitter import Submitter
 
 Value = TypeVar("Value")
+_GONE: Final = object()
 
 
 class RemoteTraceback(Exception):
@@ -40,6 +41,7 @@ class Future(concurrent.futures.Future[Value], Generic[Value]):
         self._task_id = ""
         self._value_lock = threading.Lock()
         self._is_loaded = False
+        self._travelling: Any = _GONE
 
     @property
     def task_id(self) -> str:
@@ -54,6 +56,8 @@ class Future(concurrent.futures.Future[Value], Generic[Value]):
             if not self._is_loaded:
                 kept = self._result = self._submitter.loaded(self._task_id, kept)
                 self._is_loaded = True
+                if isinstance(self._travelling, Pickled) and PICKLE_FILE not in self._travelling:
+                    self._travelling = _GONE  # once is enough in memory
             return self._result  # type: ignore[return-value]
 
     def cancel(self) -> bool:
@@ -72,7 +76,25 @@ class Future(concurrent.futures.Future[Value], Generic[Value]):
 
         return f"<code>{html.escape(repr(self))}</code>"
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a future is an argument of its own: take it out of whatever contains it, or give "
+            "its result()"
+        )
+
     # What the submitter calls
+
+    def travelling(self) -> Any:
+        """The value as another call gets it, once it has ended: a `Pickled` one, if it still is
+        here. Raises its failure."""
+        if self._travelling is _GONE or self.exception() is not None:
+            return self.result()
+        return self._travelling
+
+    def _end_with(self, kept: Any, *, is_long: bool) -> None:
+        if not is_long:
+            self._travelling = kept
+        self.set_result(kept)
 
     def _sent_as(self, task_id: str) -> None:
         self._task_id = task_id

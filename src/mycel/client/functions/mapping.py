@@ -16,7 +16,7 @@ import msgspec
 from mycel.client.errors import ClientError
 from mycel.client.responses import Result
 
-from . import pickling, values
+from . import values
 from .futures import cancelled, failure
 from .options import Options
 from .submitter import BATCH_BYTES_MAX, BATCH_TASKS_MAX, Submitter, new_job_id, value_of
@@ -197,7 +197,7 @@ class Mapping(Iterator[Any]):
                 return encoded
         if is_name:
             return msgspec.json.encode(values.json_arguments(call))
-        return self._submitter.uploaded(pickling.arguments(call, {}))
+        return self._submitter.uploaded(self._submitter.arguments(self._function, call, {}))
 
     def _send(self, number: int, batch: list[bytes]) -> None:
         client, submitter = self._submitter.client, self._submitter

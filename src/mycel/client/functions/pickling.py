@@ -73,7 +73,7 @@ class Pickling:
         if constant is not None and constant in self._known:
             return self._known[constant]
         kept, noting = io.BytesIO(), set[str]()
-        _Pickler(kept, noting).dump(function)
+        Pickler(kept, noting).dump(function)
         made = kept.getvalue(), frozenset(noting)
         if constant is not None:
             if len(self._known) >= KNOWN_MAX:
@@ -83,13 +83,13 @@ class Pickling:
 
 
 def arguments(positional: tuple[Any, ...], named: Mapping[str, Any]) -> Arguments:
-    if all(_is_plain(one) for one in positional) and all(map(_is_plain, named.values())):
+    if all(is_plain(one) for one in positional) and all(map(is_plain, named.values())):
         if not named:
             return Arguments(msgspec.json.encode(positional))
         given = {POSITIONAL: positional, NAMED: named}
         return Arguments(msgspec.json.encode(given))
     kept, noting = io.BytesIO(), set[str]()
-    _Pickler(kept, noting).dump((positional, dict(named)))
+    Pickler(kept, noting).dump((positional, dict(named)))
     pickled, modules = kept.getvalue(), frozenset(noting)
     if len(pickled) > INLINE_ARGUMENTS_BYTES_MAX:
         return Arguments(b"", pickled, modules)
@@ -123,7 +123,7 @@ def _global_names(code: CodeType) -> frozenset[str]:
     return frozenset(code.co_names).union(*map(_global_names, inner))
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Notes the modules that a pickle names, or that its functions import when they run."""
 
     def __init__(self, file: io.BytesIO, noting: set[str]) -> None:
@@ -148,7 +148,7 @@ def _name_of(function: Callable[..., Any]) -> str:
     return "".join(one if one.isprintable() else "?" for one in text)[:256]
 
 
-def _is_plain(value: object) -> bool:
+def is_plain(value: object) -> bool:
     """Whether JSON brings back exactly this. Exact types only."""
     kind = type(value)
     if kind is int:

@@ -29,7 +29,7 @@ from mycel.client.errors import Busy, ClientError, Conflict, ConnectionLost, Not
 from mycel.client.responses import Result, Task
 from mycel.core.identifiers import ulid
 
-from . import pickling, values
+from . import dependencies, pickling, values
 from .futures import Future, cancelled, failure
 from .options import DEFAULT, Options, parted
 from .values import Pickled
@@ -54,6 +54,9 @@ CODE_REMEMBERED_SECONDS: Final = 3600.0
 """Uploaded code is not offered again for so long; the scheduler keeps it for longer."""
 
 Key = tuple[Any, ...]
+Prepared = tuple[bytes, dict[str, Any], bytes, Key]
+"""Of a call: its arguments as JSON, the task's body, the code that goes with it, and what makes
+two calls alike."""
 
 
 class Stream:
@@ -95,6 +98,8 @@ class Submitter:
         self._sender: threading.Thread | None = None
         self._closing = False
         self._uploaded: dict[str, float] = {}
+        self._held: set[Future[Any]] = set()
+        """Calls that wait for others."""
         leaver = weakref.WeakMethod(self.close)
         atexit.register(lambda: (leaver() or (lambda: None))())
 
@@ -104,11 +109,30 @@ class Submitter:
         self, function: Any, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> Future[Any]:
         bare, options = parted(function)
-        encoded, task, code, key = self.prepared(bare, options, positional, named)
         future: Future[Any] = Future(self, _shown(bare))
+        awaited = dependencies.futures_in(positional, named)
+        if not awaited:
+            self._enqueue(future, options, self.prepared(bare, options, positional, named))
+            return future
+
+        def go_on() -> None:
+            try:
+                if not future.done():
+                    self._enqueue(future, options, self.prepared(bare, options, positional, named))
+            except BaseException as error:  # noqa: BLE001 - the edge that owns it: it is told
+                _end(future, error)
+
+        self._held.add(future)
+        future.add_done_callback(self._held.discard)
+        dependencies.when_all_have_ended(awaited, go_on)
+        return future
+
+    def _enqueue(self, future: Future[Any], options: Options, prepared: Prepared) -> None:
+        encoded, task, code, key = prepared
         with self._changed:
             if self._closing:
                 raise RuntimeError("the client is closed")
+            self._held.discard(future)
             if options.key:
                 stream = Stream(task, code, self.client.id_of_key(options.key))
                 self._retiring.append(stream)
@@ -117,7 +141,6 @@ class Submitter:
             stream.pending.append((encoded, future))
             stream.used_at = time.monotonic()
             self._wake()
-        return future
 
     def _stream_of(self, key: Key, task: Mapping[str, Any], code: bytes) -> Stream:
         stream = self._streams.get(key)
@@ -130,7 +153,7 @@ class Submitter:
     def run(self, function: Any, positional: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         """In one exchange with the scheduler, without a thread: the shortest way for one call."""
         bare, options = parted(function)
-        if options.key:
+        if options.key or dependencies.futures_in(positional, named):
             return self.submit(function, positional, named).result()
         encoded, fields, code, _ = self.prepared(bare, options, positional, named)
         self.upload_code(code)
@@ -154,14 +177,11 @@ class Submitter:
         options: Options,
         positional: tuple[Any, ...],
         named: Mapping[str, Any],
-    ) -> tuple[bytes, dict[str, Any], bytes, Key]:
-        """The arguments as JSON, the task's body, the code that goes with it, and what makes two
-        calls alike."""
+    ) -> Prepared:
         fields, extra = self._fields(options)
+        given = self.arguments(function, positional, named)
         if isinstance(function, str):
-            encoded = msgspec.json.encode(values.both(positional, named))
-            return encoded, {"python": function, **fields}, b"", (function, extra)
-        given = pickling.arguments(positional, named)
+            return given.json, {"python": function, **fields}, b"", (function, extra)
         call = self._pickling.call(function, given)
         body: dict[str, Any] = {
             "name": call.name,
@@ -179,6 +199,16 @@ class Submitter:
         fields = dict(self.client.with_files(options.body()))
         return fields, msgspec.json.encode(fields)
 
+    def arguments(
+        self, function: Any, positional: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> pickling.Arguments:
+        """Futures among them have ended, or are waited for."""
+        if dependencies.futures_in(positional, named):
+            return dependencies.arguments(function, positional, named, self.uploaded)
+        if isinstance(function, str):
+            return pickling.Arguments(msgspec.json.encode(values.both(positional, named)))
+        return pickling.arguments(positional, named)
+
     def uploaded(self, given: pickling.Arguments) -> bytes:
         """Arguments as JSON; long ones are brought to the scheduler first."""
         if not given.pickled:
@@ -188,13 +218,9 @@ class Submitter:
         return pickling.by_blob(digest, len(given.pickled))
 
     def cancel(self, future: Future[Any]) -> bool:
-        with self._changed:
-            for stream in self._streams.values():
-                for place, (_, one) in enumerate(stream.pending):
-                    if one is future:
-                        del stream.pending[place]
-                        future._mark_cancelled()
-                        return True
+        if self._is_taken_back(future):
+            future._mark_cancelled()
+            return True
         if not future.task_id:  # it is being sent
             _until(lambda: bool(future.task_id) or future.done(), LEAVE_SECONDS)
         try:
@@ -203,6 +229,19 @@ class Submitter:
             return future.cancelled()  # it has ended
         future._mark_cancelled()
         return True
+
+    def _is_taken_back(self, future: Future[Any]) -> bool:
+        """Before it was sent."""
+        with self._changed:
+            if future in self._held:
+                self._held.discard(future)
+                return True
+            for stream in (*self._streams.values(), *self._retiring):
+                for place, (_, one) in enumerate(stream.pending):
+                    if one is future:
+                        del stream.pending[place]
+                        return True
+        return False
 
     def close(self) -> None:
         """Sends what waits, and closes the jobs. What has been sent goes on."""
@@ -407,7 +446,7 @@ def settle(future: Future[Any], task_id: str, result: Result) -> None:
         return
     with contextlib.suppress(InvalidStateError):  # it was cancelled
         if result.state == "succeeded":
-            future.set_result(value_of(result))
+            future._end_with(value_of(result), is_long=bool(result.size))
         else:
             error = failure(task_id, result.error or "", result.exit_code, result.value)
             future.set_exception(error)

@@ -20,6 +20,7 @@ from .interpreter_values import (
     FLOAT_MARK,
     PICKLE,
     PICKLE_FILE,
+    POSITIONAL,
     RAISED,
     is_plain,
     unpacked,
@@ -92,6 +93,10 @@ class PickledCalls:
                 why = _told(error)
                 raise BadFunction(f"the arguments cannot be unpickled here: {why}") from error
         found = unpacked(with_numbers(given) if FLOAT_MARK in encoded else given)
+        if found is not None and type(given) is dict and POSITIONAL in given:
+            positional, named = found
+            items = {name: _unpickled_item(one) for name, one in named.items()}
+            return [_unpickled_item(one) for one in positional], items
         if found is None:
             raise BadFunction(f"arguments must be a JSON list or object, not {encoded[:80]!r}")
         return found
@@ -108,6 +113,21 @@ class PickledCalls:
         if kept.close():
             return b"", True
         return _tagged(PICKLE, kept.start.getvalue()), False
+
+
+def _unpickled_item(value: Any) -> Any:
+    """One argument; what an earlier call returned stands here as that call's result does."""
+    if type(value) is not dict or len(value) != 1:
+        return value
+    try:
+        if PICKLE in value:
+            return pickle.loads(base64.b64decode(value[PICKLE]))
+        if PICKLE_FILE in value:
+            with open(value[PICKLE_FILE], "rb") as file:
+                return pickle.load(file)
+    except BaseException as error:
+        raise BadFunction(f"an argument cannot be unpickled here: {_told(error)}") from error
+    return value
 
 
 class _Kept:
