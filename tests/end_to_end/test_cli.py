@@ -310,10 +310,12 @@ def test_following_outlives_the_scheduler(make_swarm: SwarmMaker, tmp_path: Path
 
 def test_a_job_that_is_no_longer_followed_goes_on(swarm: Swarm, tmp_path: Path) -> None:
     file = tmp_path / "job.json"
-    script = f"echo $$ > {tmp_path}/pid; sleep 600; true"
+    script = f"echo $$ > {tmp_path}/pid; echo begins; sleep 600; true"
     file.write_text(json.dumps({"command": ["sh", "-c", script], "name": str(tmp_path)}))
     process = swarm.popen("submit", "--follow", str(file))
     pid = told_pid(tmp_path / "pid")
+    assert process.stdout is not None
+    assert b"begins" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130

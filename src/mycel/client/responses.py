@@ -264,12 +264,28 @@ class ShapePreview(msgspec.Struct):
     missing: list[Obstacle]
 
 
+class Sample(msgspec.Struct):
+    """What the first task of a stage would run."""
+
+    stage: str = ""
+    command: list[str] | None = None
+    python: str | None = None
+    model: str | None = None
+    image: str | None = None
+    arguments: Any = None
+    env: dict[str, str] = {}
+    parameters: list[str] = []
+    unfilled: list[str] = []
+    """The `${…}` that nothing gives a value."""
+
+
 class Preview(msgspec.Struct):
     """What a job would become."""
 
     tasks: int
     stages: list[StagePreview]
     shapes: list[ShapePreview]
+    samples: list[Sample] = []
 
 
 class TaskPage(msgspec.Struct):

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import astuple
 
+from mycel.api.submission.samples import SampleAnswer
 from mycel.core.identifiers import JobId, task_id
 from mycel.core.journal import AttemptEnded, TaskEnded
 from mycel.core.model import reports
@@ -183,6 +184,7 @@ class PreviewAnswer(msgspec.Struct, frozen=True):
     tasks: int
     stages: list[StagePreview]
     shapes: list[ShapeAnswer]
+    samples: list[SampleAnswer] = []
 
 
 class BatchAnswer(msgspec.Struct, frozen=True):
@@ -412,7 +414,7 @@ def _requirements(requirements: Requirements) -> RequirementsAnswer:
     )
 
 
-def preview(view: PreviewView) -> PreviewAnswer:
+def preview(view: PreviewView, samples: list[SampleAnswer]) -> PreviewAnswer:
     shapes = [
         ShapeAnswer(
             one.tasks,
@@ -428,7 +430,7 @@ def preview(view: PreviewView) -> PreviewAnswer:
         )
         for one in view.shapes
     ]
-    return PreviewAnswer(view.tasks, view.stages, shapes)
+    return PreviewAnswer(view.tasks, view.stages, shapes, samples)
 
 
 def job(view: JobView) -> JobAnswer:

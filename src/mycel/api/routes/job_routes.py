@@ -29,6 +29,7 @@ from mycel.api.http.problems import not_found, unprocessable
 from mycel.api.submission import conversion, named_files, plans
 from mycel.api.submission.bodies import decode_batch, decode_job
 from mycel.api.submission.reruns import derived_again
+from mycel.api.submission.samples import samples_of
 from mycel.core.errors import NotFound
 from mycel.core.events import Append, CancelJob, CloseJob, Submit, WaitJob
 from mycel.core.identifiers import JobId, RequestId, is_job_id, ulid
@@ -92,7 +93,7 @@ async def submit_job(request: Request) -> None:
     if dry_run:
         preview = await _submission(backend, caller, raw, "", bytes_max, dry_run=True)
         view = await ask_for(backend, PreviewView, submitting(preview))
-        await request.answer(answers.preview(view))
+        await request.answer(answers.preview(view, samples_of(preview)))
         return
     key = scoped_key(request.header(b"idempotency-key"), caller.user, "jobs")
     submitted = await submit(backend, caller, raw, key, bytes_max)

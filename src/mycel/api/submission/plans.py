@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +25,7 @@ from mycel.core.model.derivation import (
 )
 from mycel.core.model.jobs import Specification
 from mycel.core.model.stages import Stage, find_cycle, wanted
-from mycel.core.model.substitution import head_of, references
+from mycel.core.model.substitution import head_of, references, references_in
 from mycel.core.model.sweeps import Sweep
 
 from . import conversion
@@ -258,6 +259,7 @@ class _Planner:
         if task.model is not None and task.input is UNSET and names == ["input"]:
             return msgspec.structs.replace(task, input=Raw(b'"${input}"'))
         known = {*names, "needs"}
+        self._check_names(task, known)
         for name, value in task.env.items():
             if task.python is not None and any(
                 head_of(path) in known for path in references(value)
@@ -268,6 +270,20 @@ class _Planner:
                     f"{path}.env",
                 )
         return task
+
+    def _check_names(self, task: TaskBody, known: set[str]) -> None:
+        """A name that nobody gives may be the shell's, and is left alone; one that is almost that
+        of a parameter is a mistake."""
+        texts = {"command": task.command or (), "env": list(task.env.values())}
+        for field, words in texts.items():
+            for path in references_in(words):
+                near = None if head_of(path) in known else _near(head_of(path), known)
+                if near is not None and head_of(path) not in task.env:
+                    raise unprocessable(
+                        f"there is no parameter {head_of(path)!r}; did you mean {near!r}? A "
+                        f"variable of the shell is ${head_of(path)}, without braces",
+                        f"{self._path}.task.{field}",
+                    )
 
     def _specification(self, task: TaskBody, sweep: Sweep | None = None) -> Specification:
         place = f"{self._path}.task"
@@ -322,6 +338,12 @@ class _Planner:
         if not positions:
             raise unprocessable("no task has these parameters", f"{path}.where")
         return positions
+
+
+def _near(name: str, known: set[str]) -> str | None:
+    """Of one or two letters, any name is near any other."""
+    close = get_close_matches(name, known, 1, 0.75) if len(name) > 2 else []
+    return close[0] if close else None
 
 
 def _with(specification: Specification, changed: Specification) -> Any:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
+import time
+from typing import Any
 
 from mycel.cli.arguments import connect, parser
+from mycel.cli.command_parser import did_you_mean
 from mycel.cli.job_follower import follow_job
-from mycel.client import Client, Invalid, Job
+from mycel.cli.task_texts import what_runs
+from mycel.client import Client, Invalid, Job, Task
+from mycel.client.errors import ClientError
 from mycel.client.job_files import JobFile
-from mycel.client.responses import Preview, ShapePreview
+from mycel.client.responses import Preview, Sample, ShapePreview
 from mycel.console.errors import CommandError
 from mycel.console.tables import print_json, print_table, size
 from mycel.console.terminal import write_own
+from mycel.core.identifiers import ulid
 
 from .get import Moving
 
@@ -42,10 +50,24 @@ def main(given: list[str]) -> int:
                 moving = Moving("sent")
                 client.upload(file.local.sources, moving)
                 moving.end()
-            job = client.submit_job_in_parts(file.body, _progress)
+            job = _submitted(client, file.body)
         except Invalid as error:
             raise CommandError(f"{file.place(error.path, error.detail)}: {error.detail}") from error
         return _report(client, job, chosen)
+
+
+def _submitted(client: Client, body: dict[str, Any]) -> Job:
+    """Whoever interrupts it is not left with a job whose id they do not know."""
+    identifier = body.get("id") or ulid(time.time_ns() // 1_000_000, os.urandom(10))
+    try:
+        return client.submit_job_in_parts({**body, "id": identifier}, _progress)
+    except BaseException as error:
+        if "id" not in body:
+            with contextlib.suppress(ClientError):  # most often there is none yet
+                client.cancel(identifier)
+                if isinstance(error, KeyboardInterrupt):
+                    print(f"mycel: job {identifier} is cancelled", file=sys.stderr)
+        raise
 
 
 def _progress(sent: int) -> None:
@@ -91,7 +113,24 @@ def _preview(preview: Preview, options: argparse.Namespace) -> int:
             print(f"  {who}: {row.reason}")
         if not one.workers_able:
             print(f"  {_resources(one)}: no known worker can run this; it would wait for one")
+    for sample in preview.samples:
+        _print_sample(sample)
     return 0
+
+
+def _print_sample(sample: Sample) -> None:
+    of = f" of {sample.stage}" if sample.stage else ""
+    print(f"\nThe first task{of} runs:")
+    shown = Task(
+        "", "", "", python=sample.python, model=sample.model, image=sample.image,
+        command=sample.command, arguments=sample.arguments,
+    )  # fmt: skip
+    print(f"  {what_runs(shown)}")
+    for name, value in sample.env.items():
+        print(f"  with {name}={value}")
+    for path in sample.unfilled:
+        hint = did_you_mean(path, sample.parameters)
+        print(f"mycel: nothing gives ${{{path}}} a value: it stays as it is{hint}", file=sys.stderr)
 
 
 def _resources(shape: ShapePreview) -> str:
