@@ -16,7 +16,7 @@ import msgspec
 from blake3 import blake3
 
 from mycel.api import Stopping
-from mycel.api.backend import Pieces
+from mycel.api.backend import Clusters, Pieces
 from mycel.api.event_listeners import Audience, Listener
 from mycel.api.output_followers import OutputAudience, OutputListener
 from mycel.api.routes.network_routes import DiscoveryAnswer, Network, PeerAnswer, SwarmAnswer
@@ -163,6 +163,7 @@ class FakeBackend(Reader):
         """Requests that went the short way."""
         self.credentials: list[tuple[bytes, Rights]] = []
         self.revocations: list[bytes] = []
+        self.registry: Clusters | None = None
         self.reads = 0
         self.forgotten = 0
         self.forgets = threading.Semaphore(0)
@@ -275,6 +276,10 @@ class FakeBackend(Reader):
     @property
     def blobs(self) -> None:
         return None
+
+    def clusters(self) -> Clusters:
+        assert self.registry is not None, "the test gives it one"
+        return self.registry
 
     def prometheus(self) -> bytes:
         return METRICS

@@ -92,11 +92,11 @@ def test_a_store_keeps_what_it_is_given(store: ClusterStore) -> None:
     assert store.get("c") is None
     assert store.remove("b")
     assert not store.remove("b")
-    store.put_group("lab", HashedSecret("1"))
-    store.put_group("lab", HashedSecret("2", 5.0))
-    assert store.group("lab") == HashedSecret("2", 5.0)
-    assert store.remove_group("lab")
-    assert store.group("lab") is None
+    store.put_shared("lab", HashedSecret("1"))
+    store.put_shared("lab", HashedSecret("2", 5.0))
+    assert store.shared("lab") == HashedSecret("2", 5.0)
+    assert store.remove_shared("lab")
+    assert store.shared("lab") is None
 
 
 def test_names_are_values_and_no_sql(store: ClusterStore) -> None:
@@ -110,12 +110,12 @@ def test_all_of_it_survives_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "clusters.db"
     first = SqliteStore(path)
     first.add(record("a"))
-    first.put_group("lab", HashedSecret("1"))
+    first.put_shared("lab", HashedSecret("1"))
     first.close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     again = SqliteStore(path)
     assert again.get("a") == record("a")
-    assert again.group("lab") == HashedSecret("1")
+    assert again.shared("lab") == HashedSecret("1")
     again.close()
 
 
@@ -131,7 +131,9 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def registry(store: ClusterStore, tmp_path: Path, clock: Clock) -> ClusterRegistry:
-    return ClusterRegistry(store, BlobStore(tmp_path / "blobs", 1 << 30, evicts=False), clock)
+    return ClusterRegistry(
+        store, lambda: BlobStore(tmp_path / "blobs", 1 << 30, evicts=False), clock
+    )
 
 
 def blobs(folder: Path) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from mycel.core.events import Event, Submit
+from mycel.core.federation.registration import ClusterRecord, Registered
 from mycel.core.identifiers import JobId, RequestId
 from mycel.core.rights import Rights
 from mycel.store.interface import Reader
@@ -25,6 +26,42 @@ if TYPE_CHECKING:
     from mycel.blobs.scheduler_blobs import SchedulerBlobs
 
 Value = TypeVar("Value")
+
+
+class Clusters(Protocol):
+    """What is known of clusters; `federation.registry` says more. Its methods read files, so they
+    are called in threads, and they raise FederationError."""
+
+    def register(
+        self,
+        name: str,
+        graph: bytes,
+        *,
+        state: Mapping[str, Any] | None = None,
+        group: str = "",
+        token_seconds: float = 0.0,
+        silent_after_seconds: float = 0.0,
+    ) -> Registered: ...
+
+    def records(self) -> list[ClusterRecord]: ...
+
+    def record(self, name: str) -> ClusterRecord: ...
+
+    def delete(self, name: str) -> None: ...
+
+    def set_state(self, name: str, change: Mapping[str, Any]) -> ClusterRecord: ...
+
+    def replace_graph(self, name: str, graph: bytes) -> ClusterRecord: ...
+
+    def add_subsystem(self, name: str, subsystem: str, data: bytes) -> ClusterRecord: ...
+
+    def remove_subsystem(self, name: str, subsystem: str) -> ClusterRecord: ...
+
+    def rotate_secret(self, name: str) -> str: ...
+
+    def problem_with_registration(self, secret: str) -> str: ...
+
+    def problem_with_secret(self, name: str, secret: str) -> str: ...
 
 
 class Backend(Protocol):
@@ -113,6 +150,10 @@ class Backend(Protocol):
 
     def revoke(self, records: list[bytes]) -> int:
         """Takes in and spreads what the owner has signed; how many were good and news."""
+        ...
+
+    def clusters(self) -> Clusters:
+        """Those that have registered here. Opened at the first call, so ask for it in a thread."""
         ...
 
     @property

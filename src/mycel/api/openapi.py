@@ -54,6 +54,7 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "follow": {"type": "boolean"},
     "only": {"type": "string", "enum": ["failed"]},
     "dry_run": {"type": "boolean"},
+    "subsystem": {"type": "string", "maxLength": 63},
     "hand_back_after": {"type": "number", "minimum": 0},
 }
 

@@ -39,6 +39,7 @@ NO: Final = 1
 
 def main(given: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="mycel cluster", description="Clusters as providers.")
+    parser.add_argument("--home", type=Path, help="default: $MYCEL_HOME or ~/.mycel")
     commands = parser.add_subparsers(dest="command", required=True)
     _add_satisfy(commands.add_parser("satisfy", help="could a job ever run on a graph"))
     _add_sequence(commands.add_parser("sequence", help="play jobs one after the other"))

@@ -43,7 +43,12 @@ def add(commands: Any) -> None:
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--label", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--config", type=Path, help="of the workers, instead of what is given here")
-    parser.add_argument("--home", metavar="DIR", help="the swarm's (MYCEL_HOME, else ~/.mycel)")
+    parser.add_argument(
+        "--home",
+        metavar="DIR",
+        default=argparse.SUPPRESS,  # it may stand before the subcommand
+        help="the swarm's (MYCEL_HOME, else ~/.mycel)",
+    )
     arguments.add_swarm(parser)
     parser.set_defaults(function=pilot)
 

@@ -1,4 +1,4 @@
-"""`mycel cluster register|list|show|delete|rotate|state|subsystem`: the clusters of a home.
+"""`mycel cluster register|list|show|delete|rotate|invite|state|subsystem`: the clusters of a home.
 
 They write to the home's folder alone and need no running swarm. Tokens and secrets are printed
 once, when they are made; the home keeps their hashes.
@@ -19,9 +19,8 @@ from mycel.console.errors import UsageError
 from mycel.console.tables import print_json, print_table
 from mycel.core.federation.registration import ClusterRecord
 from mycel.federation.jgf import read_file
-from mycel.federation.registry.cluster_registry import ClusterRegistry, open_registry
+from mycel.federation.registry.cluster_registry import FOLDER, ClusterRegistry, open_registry
 
-FOLDER: Final = "clusters"
 CONFIGURATION: Final = "mycel.toml"
 DAY_SECONDS: Final = 86_400.0
 DAYS_MAX: Final = 36_500.0
@@ -52,6 +51,9 @@ def add(commands: Any) -> None:
     state = _command(commands, "state", "change or show a cluster's state", _state)
     state.add_argument("name")
     state.add_argument("change", nargs="*", metavar="KEY=VALUE", help="KEY= removes it")
+    invite = _command(commands, "invite", "a secret by which clusters may register", _invite)
+    invite.add_argument("--days", type=_days, default=1.0, help="0 is for ever; default 1")
+    invite.add_argument("--revoke", action="store_true", help="end it and make no new one")
     subsystem = _command(commands, "subsystem", "software, I/O, GPUs of a cluster", _subsystem)
     subsystem.add_argument("action", choices=("add", "remove"))
     subsystem.add_argument("name")
@@ -77,7 +79,10 @@ def _command(commands: Any, name: str, help_: str, function: Any) -> argparse.Ar
 
 
 def add_home(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--home", type=Path, help="default: $MYCEL_HOME or ~/.mycel")
+    # Before or behind the subcommand: what is not given here must not undo what was given there.
+    parser.add_argument(
+        "--home", type=Path, default=argparse.SUPPRESS, help="default: $MYCEL_HOME or ~/.mycel"
+    )
     parser.add_argument("--json", action="store_true")
 
 
@@ -150,6 +155,19 @@ def _rotate(options: argparse.Namespace) -> int:
         print_json(made)
     else:
         print(*made.values())
+    return 0
+
+
+def _invite(options: argparse.Namespace) -> int:
+    registry = registry_of(options)
+    if options.revoke:
+        registry.revoke_invitation()
+        return 0
+    secret = registry.invite(options.days * DAY_SECONDS)
+    if options.json:
+        print_json({"registration_secret": secret})
+    else:
+        print(secret)
     return 0
 
 

@@ -36,6 +36,14 @@ class RegistrationError(FederationError):
     """What was asked cannot be done with these clusters; the text says why."""
 
 
+class NameTaken(RegistrationError):
+    """Somebody has registered a cluster of this name."""
+
+
+class NotRegistered(RegistrationError):
+    """There is no cluster of this name."""
+
+
 class HashedSecret(msgspec.Struct, frozen=True):
     digest: str
     expires_at: Moment = 0.0
@@ -66,6 +74,17 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_silent(self, now: float) -> bool:
         return 0 < self.silent_after_seconds < now - self.seen_at
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """Secrets in the clear, this once. An empty token: the group's is good for it, as before."""
+
+    record: ClusterRecord
+    token: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"Registered({self.record.name!r}, …)"
 
 
 def is_cluster_name(name: str) -> bool:

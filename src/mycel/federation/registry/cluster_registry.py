@@ -29,6 +29,9 @@ from mycel.core.federation.registration import (
     ClusterRecord,
     HashedSecret,
     KeptBlob,
+    NameTaken,
+    NotRegistered,
+    Registered,
     RegistrationError,
     changed_state,
     check_name,
@@ -37,37 +40,36 @@ from mycel.federation.auth_file import Auth
 from mycel.federation.jgf import BYTES_MAX, read_graph, read_subsystem, unpacked
 
 from .cluster_store import ClusterStore
-from .secret_hashes import SECRET_PREFIX, TOKEN_PREFIX, make, problem_with
+from .secret_hashes import (
+    REGISTRATION_PREFIX,
+    SECRET_PREFIX,
+    TOKEN_PREFIX,
+    make,
+    problem_with,
+)
 from .sqlite_store import SqliteStore
 
 BLOBS_BYTES_MAX: Final = 16 << 30
+FOLDER: Final = "clusters"
+"""In a home."""
 FILE_NAME: Final = "clusters.db"
 BLOBS_NAME: Final = "cluster-graphs"
+REGISTRATION: Final = "registration"
 LOCK_NAME: Final = "clusters.lock"
-
-
-class Registered(msgspec.Struct, frozen=True):
-    """Secrets in the clear, this once. An empty token: the group's is good for it, as before."""
-
-    record: ClusterRecord
-    token: str
-    secret: str
-
-    def __repr__(self) -> str:
-        return f"Registered({self.record.name!r}, …)"
 
 
 class ClusterRegistry:
     def __init__(
         self,
         store: ClusterStore,
-        blobs: BlobStore,
+        open_blobs: Callable[[], BlobStore],
         clock: Callable[[], float],
         changing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """`changing` keeps out other processes while something changes."""
         self._store = store
-        self._blobs = blobs
+        self._open_blobs = open_blobs
+        self._blobs = open_blobs()
         self._clock = clock
         self._changing = changing
 
@@ -109,9 +111,9 @@ class ClusterRegistry:
             )
             if not self._store.add(record):
                 raise _taken(name)
-            if group and self._store.group(group) is None:
+            if group and self._store.shared(_group(group)) is None:
                 token, hashed = make(TOKEN_PREFIX, _end(now, token_seconds))
-                self._store.put_group(group, hashed)
+                self._store.put_shared(_group(group), hashed)
             return Registered(record, token, secret)
 
     def records(self) -> list[ClusterRecord]:
@@ -120,7 +122,7 @@ class ClusterRegistry:
     def record(self, name: str) -> ClusterRecord:
         found = self._store.get(name)
         if found is None:
-            raise RegistrationError(f"no cluster {name!r} is registered")
+            raise NotRegistered(f"no cluster {name!r} is registered")
         return found
 
     def delete(self, name: str) -> None:
@@ -128,7 +130,7 @@ class ClusterRegistry:
             record = self.record(name)
             self._store.remove(name)
             if record.group and not any(one.group == record.group for one in self._store.all()):
-                self._store.remove_group(record.group)
+                self._store.remove_shared(_group(record.group))
             self._sweep()
 
     def set_state(self, name: str, change: Mapping[str, Any]) -> ClusterRecord:
@@ -189,12 +191,28 @@ class ClusterRegistry:
             _, hashed = make(TOKEN_PREFIX)
             self._put_token(self.record(name), hashed)
 
+    def invite(self, seconds: float = 0.0) -> str:
+        """A secret by which clusters may register, as many as like. It replaces the one before."""
+        with self._changing():
+            text, hashed = make(REGISTRATION_PREFIX, _end(self._clock(), seconds))
+            self._store.put_shared(REGISTRATION, hashed)
+            return text
+
+    def revoke_invitation(self) -> None:
+        with self._changing():
+            self._store.remove_shared(REGISTRATION)
+
+    def problem_with_registration(self, secret: str) -> str:
+        """Empty if who shows it may register a cluster."""
+        kept = self._store.shared(REGISTRATION)
+        return problem_with(secret, kept, self._clock(), "registration secret")
+
     def problem_with_token(self, name: str, token: str) -> str:
         """Empty if a user who shows it may use the cluster."""
         record = self._store.get(name)
         if record is None:
             return "no cluster of this name is registered"
-        kept = self._store.group(record.group) if record.group else record.token
+        kept = self._store.shared(_group(record.group)) if record.group else record.token
         problem = problem_with(token, kept, self._clock())
         if not problem and record.is_silent(self._clock()):
             return "it has not been heard of for too long"
@@ -244,14 +262,14 @@ class ClusterRegistry:
 
     def _put_token(self, record: ClusterRecord, token: HashedSecret) -> None:
         if record.group:
-            self._store.put_group(record.group, token)
+            self._store.put_shared(_group(record.group), token)
         else:
             self._change(record, token=token)
 
     def _change(self, record: ClusterRecord, **changes: Any) -> ClusterRecord:
         new = msgspec.structs.replace(record, seen_at=self._clock(), **changes)
         if not self._store.replace(new):
-            raise RegistrationError(f"{record.name} was deleted meanwhile")
+            raise NotRegistered(f"{record.name} was deleted meanwhile")
         if new.graph != record.graph or new.subsystems != record.subsystems:
             self._sweep()
         return new
@@ -264,8 +282,11 @@ class ClusterRegistry:
             raise RegistrationError(f"the graph cannot be kept: {error}") from None
 
     def _blob(self, kept: KeptBlob) -> bytes:
+        digest = Digest(kept.digest)
+        if digest not in self._blobs:
+            self._blobs = self._open_blobs()  # another process has put it there since
         try:
-            with self._blobs.reading(Digest(kept.digest)) as file:
+            with self._blobs.reading(digest) as file:
                 return unpacked(file.read(), kept.digest)
         except (BlobError, OSError) as error:
             raise RegistrationError(f"the graph {kept.digest} is lost: {error}") from None
@@ -285,7 +306,10 @@ class ClusterRegistry:
 def open_registry(folder: Path, clock: Callable[[], float]) -> ClusterRegistry:
     """The one of a home."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    blobs = BlobStore(folder / BLOBS_NAME, BLOBS_BYTES_MAX, BYTES_MAX, evicts=False)
+
+    def blobs() -> BlobStore:
+        return BlobStore(folder / BLOBS_NAME, BLOBS_BYTES_MAX, BYTES_MAX, evicts=False)
+
     store = SqliteStore(folder / FILE_NAME)
     return ClusterRegistry(store, blobs, clock, lambda: _locked(folder / LOCK_NAME))
 
@@ -297,10 +321,12 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _taken(name: str) -> RegistrationError:
-    return RegistrationError(
-        f"a cluster {name!r} is registered already; delete it, or choose a name"
-    )
+def _taken(name: str) -> NameTaken:
+    return NameTaken(f"a cluster {name!r} is registered already; delete it, or choose a name")
+
+
+def _group(name: str) -> str:
+    return f"group:{name}"
 
 
 def _end(now: float, seconds: float) -> float:

@@ -8,7 +8,7 @@ from mycel.core.federation.registration import ClusterRecord, HashedSecret
 class MemoryStore:
     def __init__(self) -> None:
         self._records: dict[str, ClusterRecord] = {}
-        self._groups: dict[str, HashedSecret] = {}
+        self._shared: dict[str, HashedSecret] = {}
 
     def add(self, record: ClusterRecord) -> bool:
         return self._records.setdefault(record.name, record) is record
@@ -28,14 +28,14 @@ class MemoryStore:
     def all(self) -> list[ClusterRecord]:
         return [self._records[name] for name in sorted(self._records)]
 
-    def put_group(self, name: str, token: HashedSecret) -> None:
-        self._groups[name] = token
+    def put_shared(self, key: str, secret: HashedSecret) -> None:
+        self._shared[key] = secret
 
-    def group(self, name: str) -> HashedSecret | None:
-        return self._groups.get(name)
+    def shared(self, key: str) -> HashedSecret | None:
+        return self._shared.get(key)
 
-    def remove_group(self, name: str) -> bool:
-        return self._groups.pop(name, None) is not None
+    def remove_shared(self, key: str) -> bool:
+        return self._shared.pop(key, None) is not None
 
     def close(self) -> None:
         """There is nothing to close."""

@@ -15,6 +15,7 @@ from mycel.core.federation.registration import HashedSecret
 
 TOKEN_PREFIX: Final = "mycel-cluster-token-"  # noqa: S105 - what tokens begin with
 SECRET_PREFIX: Final = "mycel-cluster-secret-"  # noqa: S105 - likewise
+REGISTRATION_PREFIX: Final = "mycel-cluster-registration-"
 _CONTEXT: Final = b"mycel cluster secret 1\0"
 
 

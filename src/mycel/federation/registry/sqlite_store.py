@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ BUSY_SECONDS: Final = 30.0
 """Commands write briefly, so whoever comes second waits."""
 _SCHEMA: Final = """
 CREATE TABLE clusters (name TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE groups (name TEXT PRIMARY KEY, token BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE shared (key TEXT PRIMARY KEY, secret BLOB NOT NULL) WITHOUT ROWID;
 """
 
 
@@ -31,7 +32,10 @@ class SqliteStore:
         self._path = path
         # Made before SQLite opens it, so that nobody else may ever read it.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        self._database = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+        self._database = sqlite3.connect(
+            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        self._lock = threading.RLock()
         with self._changing():
             (version,) = self._database.execute("PRAGMA user_version").fetchone()
             if version == 0:
@@ -65,15 +69,15 @@ class SqliteStore:
     def all(self) -> list[ClusterRecord]:
         return [self._record(row[0]) for row in self._rows("SELECT record FROM clusters")]
 
-    def put_group(self, name: str, token: HashedSecret) -> None:
-        self._changes("REPLACE INTO groups VALUES (?, ?)", name, msgspec.json.encode(token))
+    def put_shared(self, key: str, secret: HashedSecret) -> None:
+        self._changes("REPLACE INTO shared VALUES (?, ?)", key, msgspec.json.encode(secret))
 
-    def group(self, name: str) -> HashedSecret | None:
-        rows = self._rows("SELECT token FROM groups WHERE name = ?", name)
+    def shared(self, key: str) -> HashedSecret | None:
+        rows = self._rows("SELECT secret FROM shared WHERE key = ?", key)
         return msgspec.json.decode(rows[0][0], type=HashedSecret) if rows else None
 
-    def remove_group(self, name: str) -> bool:
-        return self._changes("DELETE FROM groups WHERE name = ?", name)
+    def remove_shared(self, key: str) -> bool:
+        return self._changes("DELETE FROM shared WHERE key = ?", key)
 
     def close(self) -> None:
         self._database.close()
@@ -106,6 +110,7 @@ class SqliteStore:
     @contextmanager
     def _told_apart(self) -> Iterator[None]:
         try:
-            yield
+            with self._lock:
+                yield
         except sqlite3.Error as error:
             raise StoreUnusable(f"{self._path} cannot be used: {error}") from None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
-from mycel.api.backend import Pieces, Stopping
+from mycel.api.backend import Clusters, Pieces, Stopping
 from mycel.api.event_listeners import Audience, Listener
 from mycel.api.output_followers import OutputAudience, OutputListener
 from mycel.api.routes.network_routes import Network
@@ -85,6 +86,10 @@ class SchedulerBackend:
         """Where revocations go."""
         self.blobs: SchedulerBlobs | None = None
         """The files of users and jobs."""
+        self.open_clusters: Callable[[], Clusters] | None = None
+        """Where clusters register."""
+        self._clusters: Clusters | None = None
+        self._clusters_lock = threading.Lock()
         self.log_lines_dropped: Callable[[], int] = lambda: 0
         self.is_stalled: Callable[[], bool] = lambda: False
         """Whether entries wait for the disk, and nothing is committed."""
@@ -99,6 +104,13 @@ class SchedulerBackend:
         self.blobs = keeping
         self._metrics.blobs = blob_metrics(keeping)
         keeping.start()
+
+    def clusters(self) -> Clusters:
+        with self._clusters_lock:
+            if self._clusters is None:
+                assert self.open_clusters is not None, "it is set before the API starts"
+                self._clusters = self.open_clusters()
+            return self._clusters
 
     def stop(self) -> None:
         """Nobody is answered any more."""

@@ -43,6 +43,7 @@ from .scheduler_node import SchedulerNode
 from .selection_settings import load_algorithms, selection_of
 
 if TYPE_CHECKING:
+    from mycel.api.backend import Clusters
     from mycel.api.http.caller_limits import Limits
     from mycel.api.http.certificates import Certificate
     from mycel.api.http.server import ApiServer
@@ -114,6 +115,7 @@ async def serve(program: Program, port: int | None) -> None:
     backend.checkpoints = checkpoints
     backend.credentials = credentials
     backend.spread = program.revoking.spread
+    backend.open_clusters = lambda: _open_clusters(program)
     backend.is_stalled = lambda: node.runtime.is_stalled
     backend.log_lines_dropped = lambda: program.log.lines_dropped
     limits = Limits()
@@ -174,6 +176,12 @@ def _backend(program: Program, machine: Scheduler, store: SqliteStore) -> Schedu
         return SchedulerBackend(machine, store, logs, program.options.name, __version__, names)
     except NamesUnreadable as error:
         raise RoleFault(str(error)) from error
+
+
+def _open_clusters(program: Program) -> Clusters:
+    from mycel.federation.registry.cluster_registry import FOLDER, open_registry
+
+    return open_registry(program.folder.path.parent / FOLDER, time.time)
 
 
 def _bound(configuration: Configuration, port: int | None) -> socket.socket:
