@@ -63,6 +63,7 @@ def _round(place: Path, tasks: int) -> dict[str, float]:
             pilot = _pilot(swarm, cluster, place)
             try:
                 cold = _timed(lambda: _through_pilot(swarm, tasks))
+                _wait_for_workers(swarm)
                 warm = _timed(lambda: _through_pilot(swarm, tasks))
             finally:
                 pilot.send_signal(signal.SIGTERM)
@@ -103,6 +104,19 @@ def _through_pilot(swarm: Swarm, tasks: int) -> None:
     job = swarm.client.submit_job(TASK, arguments=[[20]] * tasks)
     done = swarm.client.wait_job(job.id, timeout=WAIT_SECONDS)
     assert done.state == "succeeded", done
+
+
+def _wait_for_workers(swarm: Swarm) -> None:
+    """A cold job may end before all of them are there."""
+    swarm.client.submit_job(
+        {"command": ["sleep", "1"], "requirements": TASK["requirements"]}, count=WORKERS * 4
+    )
+    eventually(
+        lambda: sum(one.name.startswith("pilot-") for one in swarm.client.workers()) == WORKERS,
+        "all workers have joined",
+        WAIT_SECONDS,
+    )
+    eventually(lambda: not swarm.client.stats()["jobs_open"], "they are idle", WAIT_SECONDS)
 
 
 def _through_sbatch(cluster: SlurmCluster, place: Path, tasks: int, *, array: bool) -> None:

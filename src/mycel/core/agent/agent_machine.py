@@ -15,8 +15,6 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from mycel.core.identifiers import fenced
-
 from . import agent_effects as effects
 from . import agent_events as events
 from .accept_rules import AcceptRule, Room, WaitingJob
@@ -34,6 +32,7 @@ from .attempts import (
 )
 from .batch_jobs import BatchEntry, BatchFailure, BatchState, Capacity, ClusterJob
 from .bids import OpenQuestions, bid_of
+from .origin_lease import OriginLease
 from .verdicts import verdict_of
 
 BY_ACCIDENT: Final = frozenset({BatchState.NODE_FAILED, BatchState.FAILED, BatchState.PREEMPTED})
@@ -54,16 +53,10 @@ class AgentMachine:
     ) -> None:
         self._settings = settings
         self._rule = rule
-        self._boot = boot
         self._attempts: dict[AttemptName, Attempt] = {}
         self._forgotten: OrderedDict[AttemptName, None] = OrderedDict()
         self._effects: list[Effect] = []
-        self._listings = 0
-        self._listed: frozenset[AttemptName] = frozenset()
-        self._confirmed = False
-        self._leased = True
-        """After a restart too: nobody knows yet that it may have ended."""
-        self._lease_ends_at = now + settings.lease_seconds
+        self._lease = OriginLease(boot, settings.lease_seconds, now)
         self._looks = 0
         self._look_at: float | None = now
         """None while one is under way."""
@@ -81,7 +74,7 @@ class AgentMachine:
     @property
     def wake_at(self) -> float | None:
         """When it wants to be told the time."""
-        times = [self._lease_ends_at] if self._leased else []
+        times = [self._lease.ends_at] if self._lease.is_held else []
         if self._look_at is not None and self._has_reason_to_look():
             times.append(self._look_at)
         for attempt in self._attempts.values():
@@ -89,7 +82,7 @@ class AgentMachine:
                 times.append(attempt.assigned_at + self._settings.patience_seconds)
             elif attempt.state is AttemptState.INTENDED and attempt.submit_at is not None:
                 times.append(attempt.submit_at)
-            elif attempt.state is AttemptState.ENDED and self._confirmed:
+            elif attempt.state is AttemptState.ENDED and self._lease.is_confirmed:
                 times.append(attempt.report_at)
         return min(times, default=None)
 
@@ -104,7 +97,8 @@ class AgentMachine:
             case events.Connected():
                 self._list()
             case events.Renewed(sent_at):
-                self._renewed(sent_at, now)
+                if self._lease.renew(sent_at, now):
+                    self._list()
             case events.Confirmed(listing, current):
                 self._on_confirmed(listing, current, now)
             case events.SubmitAnswered(name, failure, text):
@@ -195,27 +189,16 @@ class AgentMachine:
         if attempt is not None and attempt.state is AttemptState.ENDED:
             self._forget(attempt)
 
-    def _renewed(self, sent_at: float, now: float) -> None:
-        ends_at = min(sent_at, now) + self._settings.lease_seconds
-        self._lease_ends_at = max(self._lease_ends_at, ends_at)
-        if not self._leased and self._lease_ends_at > now:
-            self._leased = True
-            self._list()
-
     def _list(self) -> None:
-        """Until the answer comes, nothing new is submitted."""
-        self._confirmed = False
-        self._listings += 1
-        self._listed = frozenset(self._attempts)
-        number = fenced(self._boot, self._listings)
+        number = self._lease.list(self._attempts)
         self._do(effects.Listing(number, tuple(self._attempts)))
 
     def _on_confirmed(self, listing: int, current: frozenset[AttemptName], now: float) -> None:
-        """Judges only what was listed: a late answer knows nothing of later attempts."""
-        if self._listings == 0 or listing != fenced(self._boot, self._listings):
+        """What is not current any more is ended; what has ended is reported again."""
+        listed = self._lease.confirm(listing)
+        if listed is None:
             return
-        self._confirmed = True
-        for name in self._listed - current:
+        for name in listed - current:
             attempt = self._attempts.get(name)
             if attempt is None:
                 continue
@@ -235,12 +218,12 @@ class AgentMachine:
         self._do(effects.Report(attempt.name, attempt.job, attempt.outcome))
 
     def _is_report_due(self, attempt: Attempt, now: float) -> bool:
-        return self._confirmed and now >= attempt.report_at
+        return self._lease.is_confirmed and now >= attempt.report_at
 
     # ── time
 
     def _time_passes(self, now: float) -> None:
-        if self._leased and now >= self._lease_ends_at:
+        if self._lease.end(now):
             self._lease_ended(now)
         for attempt in list(self._attempts.values()):
             if attempt.state is AttemptState.WAITING:
@@ -262,7 +245,6 @@ class AgentMachine:
 
     def _lease_ended(self, now: float) -> None:
         """What runs goes on. What has not begun shall not: the origin counts on us no more."""
-        self._leased = self._confirmed = False
         for attempt in list(self._attempts.values()):
             if attempt.state is AttemptState.WAITING:
                 del self._attempts[attempt.name]
@@ -274,7 +256,7 @@ class AgentMachine:
     def _accept(self, now: float) -> None:
         """Only with a lease, and a batch system that answers."""
         waiting = [one for one in self._attempts.values() if one.state is AttemptState.WAITING]
-        if not waiting or not self._confirmed or self._capacity is None:
+        if not waiting or not self._lease.is_confirmed or self._capacity is None:
             return
         out = [one for one in self._attempts.values() if one.is_out]
         elements = sum(len(one.job.indexes) for one in out)
