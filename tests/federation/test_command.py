@@ -67,6 +67,51 @@ def test_input_that_cannot_be_read_is_no_verdict(
     assert broken in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("steps", "place"),
+    [
+        ('{"do": "allocate", "jobspec": "two.yaml", "at": "x"}', "steps[0].at"),
+        ('{"do": "allocate", "jobspec": "two.yaml", "at": -1}', "steps[0].at"),
+        ('{"do": "allocate", "jobspec": "two.yaml", "at": 99999999999999999999}', "steps[0].at"),
+        ('{"do": "allocate", "jobspec": "two\\u0000"}', "step 1"),
+        ('{"do": "allocate"}', "step 1"),
+        ('{"do": "fly"}', "steps[0].do"),
+        ('{"do": "cancel", "job": 7}', "'7'"),
+        ('{"do": "set-status", "path": "/c/n9", "status": "down"}', "/c/n9"),
+        ('{"do": "set-status", "path": "/c/n1", "status": "gone"}', "steps[0].status"),
+        ('{"do": "allocate", "jobspec": "two.yaml"}\n{', "line 2"),
+        ("[1]", "steps[0]"),
+        ("[" * 50_000, "line 1"),
+    ],
+)
+def test_steps_that_are_none_are_refused_with_their_place(
+    folder: Path, capsys: pytest.CaptureFixture[str], steps: str, place: str
+) -> None:
+    path = folder / "steps.jsonl"
+    path.write_text(steps, encoding="utf-8")
+    assert main(["cluster", "sequence", str(folder / "graph.json"), str(path)]) == 2
+    assert place in capsys.readouterr().err
+
+
+def test_each_no_of_a_sequence_has_its_level_and_reason(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "steps.jsonl"
+    steps = [
+        {"do": "allocate", "jobspec": "two.yaml"},
+        {"do": "allocate", "jobspec": "two.yaml"},
+        {"do": "allocate", "jobspec": "two.yaml"},
+        {"do": "satisfiability", "jobspec": "large.yaml"},
+    ]
+    path.write_text(json.dumps(steps), encoding="utf-8")
+    assert main(["cluster", "sequence", str(folder / "graph.json"), str(path), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [one["verdict"] for one in said] == [
+        "allocated", "allocated", "no-match", "unsatisfiable",
+    ]  # fmt: skip
+    assert [one.get("level") for one in said] == [None, None, "time", "graph"]
+
+
 def test_a_sequence_of_jobs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "flux.yaml").write_text(FLUX, encoding="utf-8")
     steps: list[dict[str, Any]] = [

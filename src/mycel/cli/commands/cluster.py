@@ -20,8 +20,6 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from mycel.console.errors import CommandError, UsageError
 from mycel.console.tables import print_json, print_table
 from mycel.core.federation.errors import FederationError
@@ -29,6 +27,7 @@ from mycel.core.federation.reasons import Verdict
 from mycel.federation.backends import GraphBackend, make_backend
 from mycel.federation.extraction import machines, node_facts, sources
 from mycel.federation.jgf import read_file, read_graph, write_graph
+from mycel.federation.job_steps import play, read_steps
 from mycel.federation.specs.spec_reader import read_spec_file
 
 from . import cluster_agent, cluster_choice, cluster_pilot, cluster_records
@@ -118,70 +117,25 @@ def satisfy(options: argparse.Namespace) -> int:
 
 
 def sequence(options: argparse.Namespace) -> int:
-    steps, policies = _steps(options.steps)
-    if policies and all("nodex" in str(policy) for policy in policies):
-        options.whole.append("node")  # what Fluxion's policies of this name do
+    read = read_steps(options.steps)
+    if read.whole_nodes:
+        options.whole.append("node")
     backend = _backend(options)
     folder = options.jobspecs or options.steps.parent
-    rows: list[tuple[str, str, str, str]] = []
+    found = []
     right = True
-    for number, step in enumerate(steps, 1):
-        said = _play(backend, step, str(number), folder)
-        expected = step.get("expect")
-        right &= expected in (None, said)
-        rows.append((str(number), str(step["do"]), said, str(expected or "")))
+    for number, step in enumerate(read.steps, 1):
+        said = play(backend, CLUSTER, step, str(number), folder)
+        right &= step.expect in (None, str(said))
+        shown = _shown(said) if isinstance(said, Verdict) else {"verdict": said}
+        found.append({"step": number, "do": step.do, **shown, "expected": step.expect or ""})
     if options.json:
-        print_json([{"step": int(n), "do": do, "verdict": said} for n, do, said, _ in rows])
+        print_json(found)
     else:
-        print_table(("STEP", "DO", "VERDICT", "EXPECTED"), rows)
+        keys = ("step", "do", "verdict", "expected", "reason")
+        rows = [tuple(str(one.get(key, "")) for key in keys) for one in found]
+        print_table(("STEP", "DO", "VERDICT", "EXPECTED", "WHY NOT"), rows)
     return 0 if right else NO
-
-
-def _steps(path: Path) -> tuple[list[dict[str, Any]], list[Any]]:
-    """JSON lines, or one list, alone or under "steps"; and the policies that go with them."""
-    data = path.read_bytes()
-    policies: Any = []
-    try:
-        whole = msgspec.json.decode(data)
-        steps = whole.get("steps", [whole]) if isinstance(whole, dict) else whole
-        policies = whole.get("policies", []) if isinstance(whole, dict) else []
-    except msgspec.DecodeError:
-        try:
-            steps = [msgspec.json.decode(line) for line in data.splitlines() if line.strip()]
-        except msgspec.DecodeError as error:
-            raise UsageError(f"{path}: neither JSON nor JSON lines: {error}") from None
-    if not isinstance(steps, list) or not all(
-        isinstance(step, dict) and "do" in step for step in steps
-    ):
-        raise UsageError(f"{path}: each step is a mapping with 'do'")
-    return steps, policies if isinstance(policies, list) else []
-
-
-def _play(backend: GraphBackend, step: dict[str, Any], name: str, folder: Path) -> str:
-    """What Fluxion's resource-query calls the same."""
-    now = int(step.get("at", 0))
-    do = step["do"]
-    if do == "cancel":
-        backend.cancel(CLUSTER, str(step.get("job", step.get("jobid", ""))))
-        return "cancelled"
-    if do == "set-status":
-        backend.set_status(CLUSTER, str(step.get("path", "")), step.get("status") == "up")
-        return str(step.get("status"))
-    if "jobspec" not in step:
-        raise UsageError(f"step {name}: {do!r} needs a 'jobspec'")
-    job = read_spec_file(folder / str(step["jobspec"]))
-    match do:
-        case "allocate":
-            return str(backend.allocate(CLUSTER, name, job, now))
-        case "allocate_with_satisfiability":
-            verdict = backend.allocate(CLUSTER, name, job, now)
-            never = None if verdict else backend.satisfy(CLUSTER, job)
-            return str(verdict if never is None or never else never)
-        case "allocate_orelse_reserve":
-            return str(backend.reserve(CLUSTER, name, job, now))
-        case "satisfiability":
-            return str(backend.satisfy(CLUSTER, job))
-    raise UsageError(f"step {name}: {do!r} is not known")
 
 
 def extract(options: argparse.Namespace) -> int:
