@@ -209,3 +209,39 @@ def _kill_and_start(
         agent.wait(chance.uniform(0, 3))
     cluster.kill(what)
     cluster.start(what)
+
+
+def test_the_commands_of_the_guide(slurm: SlurmCluster, tmp_path: Path) -> None:
+    folder = str(tmp_path / "mycel")
+
+    def mycel(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "mycel", "cluster", *words],
+            env=slurm.environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "mycel", "cluster", "agent", folder, "--look", "0.3"],
+        env=slurm.environment, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        needs = ("--cores", "2", "--memory", "20MB", "--time", "60", "--env", "WORD=it's")
+        sent = mycel("send", folder, *needs, "--wait", "--", "sh", "-c", 'echo "$WORD"; exit 4')
+        assert sent.returncode == 1, sent
+        name, ending = sent.stdout.splitlines()
+        assert ending == "failed"
+        assert (tmp_path / "mycel" / "jobs" / name / "stdout").read_text() == "it's\n"
+        mycel("send", folder, "--memory", "10MB", "--name", "x", "--", "sleep", "600")
+        again = mycel("send", folder, "--memory", "10MB", "--name", "x", "--", "true")
+        assert again.returncode == 2, again
+        assert mycel("cancel", folder, "x").returncode == 0
+        assert mycel("cancel", folder, "y").returncode == 1
+        eventually(lambda: "cancelled" in mycel("jobs", folder).stdout, "it is cancelled", 60)
+        second = mycel("agent", folder)
+        assert second.returncode == 1, second
+        assert "another agent" in second.stderr
+        agent.terminate()
+        assert agent.wait(30) == 0
+    finally:
+        agent.kill()
+        agent.communicate()

@@ -1,9 +1,10 @@
-"""`mycel cluster agent`, `send`, `jobs` and `cancel`: jobs in a folder, through a batch system.
+"""`mycel cluster agent`, `send`, `jobs`, `cancel`, `estimate`: jobs through a batch system.
 
     mycel cluster agent FOLDER                 hand the folder's jobs to the batch system
     mycel cluster send FOLDER -- COMMAND …     put a job into the folder
     mycel cluster jobs FOLDER                  how the jobs stand
     mycel cluster cancel FOLDER JOB
+    mycel cluster estimate                     when a job would start, without submitting it
 
 The agent takes no part in a swarm yet.
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mycel import plugins
+from mycel.batch.registry import make_batch_system
 from mycel.config.sizes import BadSize, parse_size
 from mycel.console.errors import CommandError, UsageError
 from mycel.console.tables import print_json, print_table
@@ -39,6 +41,7 @@ RULES_GROUP: Final = "mycel.accept_rules"
 def add(commands: Any) -> None:
     _add_agent(commands.add_parser("agent", help="hand a folder's jobs to the batch system"))
     _add_send(commands.add_parser("send", help="put a job into an agent's folder"))
+    _add_estimate(commands.add_parser("estimate", help="when a job would start here"))
     listing = commands.add_parser("jobs", help="how the jobs of an agent's folder stand")
     _add_folder(listing)
     listing.add_argument("--json", action="store_true")
@@ -73,6 +76,14 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
 def _add_send(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
     parser.add_argument("--name", help="of the job; a new id without it")
+    _add_needs(parser)
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--wait", action="store_true", help="until it has ended")
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --")
+    parser.set_defaults(function=send)
+
+
+def _add_needs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--array", type=int, default=0, metavar="N", help="N elements")
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--tasks-per-node", type=int, default=1)
@@ -84,10 +95,13 @@ def _add_send(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--priority", type=int, default=0)
     for name in ("account", "partition", "qos"):
         parser.add_argument(f"--{name}", default="")
-    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--wait", action="store_true", help="until it has ended")
-    parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --")
-    parser.set_defaults(function=send)
+
+
+def _add_estimate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--system", default="slurm", help="the batch system; slurm or a plug-in")
+    _add_needs(parser)
+    parser.add_argument("--json", action="store_true")
+    parser.set_defaults(function=estimate, env=[], command=["true"])
 
 
 def agent(options: argparse.Namespace) -> int:
@@ -156,6 +170,24 @@ def cancel(options: argparse.Namespace) -> int:
     if not cancel_in(options.folder / JOBS, options.job):
         raise CommandError(f"{options.folder} has no job {options.job!r}")
     return 0
+
+
+def estimate(options: argparse.Namespace) -> int:
+    """Exit code 1: never."""
+    from mycel.batch.forecast import forecast
+
+    try:
+        bid = forecast(make_batch_system(options.system), _job(options).checked())
+    except (JobRefused, BadSize) as error:
+        raise UsageError(str(error)) from None
+    if options.json:
+        print_json(bid)
+    elif bid.starts_in is None:
+        print(f"never: {bid.refusal}")
+    else:
+        source = bid.source.value.replace("_", " ") if bid.source else "nothing"
+        print(f"in {bid.starts_in:.0f} s, by the {source}")
+    return 0 if bid.starts_in is not None else 1
 
 
 def _job(options: argparse.Namespace) -> ClusterJob:
