@@ -101,6 +101,24 @@ def test_arrays(swarm: Swarm) -> None:
     assert swarm.client.run(lambda a: float(a.sum()), large) == large.sum()
 
 
+def test_what_calls_share_is_sent_once(swarm: Swarm) -> None:
+    with Client(swarm.client.api, swarm.token) as client:
+        table = np.arange(1_000_000) + os.getpid()
+        futures = [client.submit(lambda t, n: t[n], table, n) for n in range(20)]
+        assert [int(one.result()) for one in futures] == [os.getpid() + n for n in range(20)]
+        named = {
+            str(one.arguments["$buffers"]) for one in client.tasks(job=futures[0].task_id[:26])
+        }
+        assert len(named) == 1
+        changed = client.run(lambda t: t.__setitem__(0, 5) or int(t[0]), table)  # its own copy
+        assert (changed, table[0]) == (5, os.getpid())
+        strided = table[::2]
+        assert np.array_equal(client.run(lambda t: t, strided), strided)
+        fixed = table.copy()
+        fixed.flags.writeable = False
+        assert client.run(lambda t: t.flags.writeable, fixed) is False
+
+
 def test_a_large_closure(swarm: Swarm) -> None:
     table = np.arange(100_000)
     look = lambda place: int(table[place])  # noqa: E731

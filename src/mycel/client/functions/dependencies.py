@@ -6,19 +6,13 @@ pickled is not unpickled here, and a long one, which is a blob, does not come he
 
 from __future__ import annotations
 
-import base64
-import io
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from . import pickling
 from .futures import Future
-from .values import NAMED, PICKLE, POSITIONAL, NotJson, Pickled, json_value
-
-Upload = Callable[[pickling.Arguments], bytes]
+from .values import NAMED, POSITIONAL, NotJson, Pickled, json_value
 
 
 def futures_in(positional: Iterable[Any], named: Mapping[str, Any]) -> list[Future[Any]]:
@@ -43,10 +37,10 @@ def when_all_have_ended(futures: list[Future[Any]], call: Callable[[], None]) ->
 
 
 def arguments(
-    function: Any, positional: tuple[Any, ...], named: Mapping[str, Any], upload: Upload
+    function: Any, positional: tuple[Any, ...], named: Mapping[str, Any]
 ) -> pickling.Arguments:
     """With the values of futures that have ended; raises the failure of one that failed."""
-    modules: set[str] = set()
+    pickled = pickling.Pickled()
 
     def item(value: Any, path: str) -> Any:
         if isinstance(value, Future):
@@ -56,20 +50,11 @@ def arguments(
                     raise NotJson(path, value)
                 return dict(value)
         elif not isinstance(function, str) and not pickling.is_plain(value):
-            return _pickled(value, modules, upload)
+            return pickled.form_of(value)
         return json_value(value, path)
 
     given = {
         POSITIONAL: [item(one, f"$.arguments[{n}]") for n, one in enumerate(positional)],
         NAMED: {name: item(one, f"$.arguments.{name}") for name, one in named.items()},
     }
-    return pickling.Arguments(msgspec.json.encode(given), modules=frozenset(modules))
-
-
-def _pickled(value: Any, modules: set[str], upload: Upload) -> Any:
-    kept = io.BytesIO()
-    pickling.Pickler(kept, modules).dump(value)
-    pickled = kept.getvalue()
-    if len(pickled) > pickling.INLINE_ARGUMENTS_BYTES_MAX:
-        return msgspec.json.decode(upload(pickling.Arguments(b"", pickled)))
-    return {PICKLE: base64.b64encode(pickled).decode()}
+    return pickled.arguments(given)

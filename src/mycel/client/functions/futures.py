@@ -87,7 +87,7 @@ class Future(concurrent.futures.Future[Value], Generic[Value]):
     def travelling(self) -> Any:
         """The value as another call gets it, once it has ended: a `Pickled` one, if it still is
         here. Raises its failure."""
-        if self._travelling is _GONE or self.exception() is not None:
+        if self.exception() is not None or self._travelling is _GONE:
             return self.result()
         return self._travelling
 

@@ -12,14 +12,17 @@ import io
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from pickle import PickleBuffer
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 import cloudpickle
 import msgspec
 
+from mycel.blobs import digests
+
 from .own_modules import FUNCTION_FILE, OwnModules, imported_names, with_function
-from .values import NAMED, PICKLE, PICKLE_FILE, POSITIONAL
+from .values import BUFFERS, NAMED, PICKLE, PICKLE_FILE, POSITIONAL
 
 INLINE_FUNCTION_BYTES_MAX: Final = 32 << 10
 """A longer one goes with the code, once."""
@@ -44,12 +47,13 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """One task's arguments: JSON, or a pickle that is long enough for a blob."""
+    """One task's arguments as JSON, and what is to be uploaded first."""
 
     json: bytes
-    pickled: bytes = b""
+    blobs: Mapping[str, bytes] = {}
+    """By digest: long pickles, and the contents of long arrays."""
     modules: frozenset[str] = frozenset()
-    """That the pickle names."""
+    """That the pickles name."""
 
 
 class Pickling:
@@ -88,19 +92,52 @@ def arguments(positional: tuple[Any, ...], named: Mapping[str, Any]) -> Argument
             return Arguments(msgspec.json.encode(positional))
         given = {POSITIONAL: positional, NAMED: named}
         return Arguments(msgspec.json.encode(given))
-    kept, noting = io.BytesIO(), set[str]()
-    Pickler(kept, noting).dump((positional, dict(named)))
-    pickled, modules = kept.getvalue(), frozenset(noting)
-    if len(pickled) > INLINE_ARGUMENTS_BYTES_MAX:
-        return Arguments(b"", pickled, modules)
-    written = b'{"%b":"%b"}' % (PICKLE.encode(), base64.b64encode(pickled))
-    return Arguments(written, modules=modules)
+    pickled = Pickled()
+    form = pickled.form_of((positional, dict(named)))
+    return pickled.arguments(form)
 
 
-def by_blob(digest: str, size: int) -> bytes:
-    """Arguments whose pickle is a blob."""
-    file = {"$file": digest, "path": f".values/{digest[-32:]}", "size": size}
-    return msgspec.json.encode({PICKLE_FILE: file})
+class Pickled:
+    """Values of one task's arguments, pickled."""
+
+    def __init__(self) -> None:
+        self._blobs: dict[str, bytes] = {}
+        self._modules: set[str] = set()
+
+    def form_of(self, value: Any) -> dict[str, Any]:
+        """As JSON. The contents of long arrays are blobs of their own: what many calls share is
+        uploaded once, and a worker fetches it once."""
+        kept = io.BytesIO()
+        buffers: list[bytes] = []
+
+        def stays(buffer: PickleBuffer) -> bool:
+            try:
+                content = buffer.raw()
+            except BufferError:  # not in one piece
+                return True
+            if content.nbytes <= INLINE_ARGUMENTS_BYTES_MAX:
+                return True
+            buffers.append(bytes(content))
+            return False
+
+        Pickler(kept, self._modules, stays).dump(value)
+        pickled = kept.getvalue()
+        form: dict[str, Any] = {}
+        if len(pickled) > INLINE_ARGUMENTS_BYTES_MAX:
+            form[PICKLE_FILE] = self._file(pickled)
+        else:
+            form[PICKLE] = base64.b64encode(pickled).decode()
+        if buffers:
+            form[BUFFERS] = [self._file(content) for content in buffers]
+        return form
+
+    def arguments(self, form: Any) -> Arguments:
+        return Arguments(msgspec.json.encode(form), self._blobs, frozenset(self._modules))
+
+    def _file(self, content: bytes) -> dict[str, Any]:
+        digest = digests.of_bytes(content)
+        self._blobs[digest] = content
+        return {"$file": digest, "path": f".values/{digest[-32:]}", "size": len(content)}
 
 
 def _constant(function: Callable[..., Any]) -> object:
@@ -126,8 +163,14 @@ def _global_names(code: CodeType) -> frozenset[str]:
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Notes the modules that a pickle names, or that its functions import when they run."""
 
-    def __init__(self, file: io.BytesIO, noting: set[str]) -> None:
-        super().__init__(file)
+    def __init__(
+        self,
+        file: io.BytesIO,
+        noting: set[str],
+        stays: Callable[[PickleBuffer], bool] | None = None,
+    ) -> None:
+        """`stays` says of each buffer whether it is pickled with the rest."""
+        super().__init__(file, buffer_callback=stays)
         self._noting = noting
 
     def reducer_override(self, obj: Any) -> Any:

@@ -50,8 +50,9 @@ PAUSE_SECONDS_MIN: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 2.0
 LEAVE_SECONDS: Final = 30.0
 """How long the end of the program waits for what has not been sent."""
-CODE_REMEMBERED_SECONDS: Final = 3600.0
-"""Uploaded code is not offered again for so long; the scheduler keeps it for longer."""
+REMEMBERED_SECONDS: Final = 3600.0
+"""What was uploaded is not offered again for so long; the scheduler keeps it for longer."""
+UPLOADS_REMEMBERED_MAX: Final = 100_000
 
 Key = tuple[Any, ...]
 Prepared = tuple[bytes, dict[str, Any], bytes, Key]
@@ -98,6 +99,7 @@ class Submitter:
         self._sender: threading.Thread | None = None
         self._closing = False
         self._uploaded: dict[str, float] = {}
+        """Digests, and until when they need not be offered again."""
         self._held: set[Future[Any]] = set()
         """Calls that wait for others."""
         leaver = weakref.WeakMethod(self.close)
@@ -204,18 +206,31 @@ class Submitter:
     ) -> pickling.Arguments:
         """Futures among them have ended, or are waited for."""
         if dependencies.futures_in(positional, named):
-            return dependencies.arguments(function, positional, named, self.uploaded)
+            return dependencies.arguments(function, positional, named)
         if isinstance(function, str):
             return pickling.Arguments(msgspec.json.encode(values.both(positional, named)))
         return pickling.arguments(positional, named)
 
     def uploaded(self, given: pickling.Arguments) -> bytes:
-        """Arguments as JSON; long ones are brought to the scheduler first."""
-        if not given.pickled:
-            return given.json
-        digest = digests.of_bytes(given.pickled)
-        self.persistently(lambda: self.client.upload({digest: given.pickled}))
-        return pickling.by_blob(digest, len(given.pickled))
+        """Arguments as JSON, when what they need is with the scheduler."""
+        if given.blobs:
+            self._upload(given.blobs)
+        return given.json
+
+    def upload_code(self, code: bytes) -> None:
+        if code:
+            self._upload({digests.of_bytes(code): code})
+
+    def _upload(self, blobs: Mapping[str, bytes]) -> None:
+        now = time.monotonic()
+        remembered = self._uploaded
+        new = {one: blobs[one] for one in blobs if remembered.get(one, 0.0) < now}
+        if not new:
+            return
+        self.persistently(lambda: self.client.upload(new))
+        if len(remembered) > UPLOADS_REMEMBERED_MAX:
+            remembered.clear()
+        remembered.update(dict.fromkeys(new, now + REMEMBERED_SECONDS))
 
     def cancel(self, future: Future[Any]) -> bool:
         if self._is_taken_back(future):
@@ -357,16 +372,6 @@ class Submitter:
             target=self._follow, args=(stream,), name="mycel-follower", daemon=True
         )
         follower.start()
-
-    def upload_code(self, code: bytes) -> None:
-        if not code:
-            return
-        digest = digests.of_bytes(code)
-        if time.monotonic() - self._uploaded.get(digest, -CODE_REMEMBERED_SECONDS) > (
-            CODE_REMEMBERED_SECONDS
-        ):
-            self.persistently(lambda: self.client.upload({digest: code}))
-            self._uploaded[digest] = time.monotonic()
 
     def _close_job(self, stream: Stream) -> None:
         if stream.is_open:

@@ -16,6 +16,7 @@ POSITIONAL: Final = "$positional"
 NAMED: Final = "$named"
 PICKLE: Final = "$pickle"
 PICKLE_FILE: Final = "$pickle_file"
+BUFFERS: Final = "$buffers"
 RAISED: Final = "$raised"
 MARK: Final = b'"$'
 """Where it is missing, there is none of these forms."""

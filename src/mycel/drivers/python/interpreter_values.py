@@ -6,6 +6,7 @@
 | `{"$positional": […], "$named": {…}}`     | arguments of both kinds                         |
 | `{"$pickle": "…"}`                        | a pickled value, in base64                      |
 | `{"$pickle_file": {"$file": digest, …}}`  | a pickled value in a file, since it is long     |
+| `"$buffers": [{"$file": digest, …}, …]`   | beside one of these two: what it shares       |
 | `{"$raised": "…"}`                        | the exception that ended a call, pickled        |
 
 `mycel.client.values` is the other end. The interpreter imports this: the standard library only.
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 FLOAT, POSITIONAL, NAMED = "$float", "$positional", "$named"
 PICKLE, PICKLE_FILE, RAISED = "$pickle", "$pickle_file", "$raised"
+BUFFERS = "$buffers"
 FLOAT_MARK = b'"$float"'
 NUMBERS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _CONTAINERS = (list, tuple, dict)

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH103, PTH107, PTH110, PTH118, PTH123, S301
+# ruff: noqa: PTH103, PTH107, PTH110, PTH116, PTH118, PTH123, S301
 # pathlib would double the imports of a small program; pickles are what this is for
 """Functions that came by value: unpickled here, in the task's own process, and nowhere else.
 
@@ -17,6 +17,7 @@ import sys
 from .interpreter_calls import OWN_FOLDER, BadFunction
 from .interpreter_json import Json
 from .interpreter_values import (
+    BUFFERS,
     FLOAT_MARK,
     PICKLE,
     PICKLE_FILE,
@@ -82,16 +83,8 @@ class PickledCalls:
 
     def _arguments(self, encoded: bytes) -> Any:
         given: Any = self._json.decode(encoded) if encoded else []
-        if type(given) is dict and len(given) == 1:
-            try:
-                if PICKLE in given:
-                    return pickle.loads(base64.b64decode(given[PICKLE]))
-                if PICKLE_FILE in given:
-                    with open(given[PICKLE_FILE], "rb") as file:
-                        return pickle.load(file)
-            except BaseException as error:
-                why = _told(error)
-                raise BadFunction(f"the arguments cannot be unpickled here: {why}") from error
+        if _is_pickled(given):
+            return _unpickled(given)
         found = unpacked(with_numbers(given) if FLOAT_MARK in encoded else given)
         if found is not None and type(given) is dict and POSITIONAL in given:
             positional, named = found
@@ -117,17 +110,30 @@ class PickledCalls:
 
 def _unpickled_item(value: Any) -> Any:
     """One argument; what an earlier call returned stands here as that call's result does."""
-    if type(value) is not dict or len(value) != 1:
-        return value
+    return _unpickled(value) if _is_pickled(value) else value
+
+
+def _is_pickled(value: Any) -> bool:
+    return type(value) is dict and (PICKLE in value or PICKLE_FILE in value)
+
+
+def _unpickled(form: dict[str, Any]) -> Any:
     try:
-        if PICKLE in value:
-            return pickle.loads(base64.b64decode(value[PICKLE]))
-        if PICKLE_FILE in value:
-            with open(value[PICKLE_FILE], "rb") as file:
-                return pickle.load(file)
+        buffers = [_content(path) for path in form.get(BUFFERS, ())]
+        if PICKLE in form:
+            return pickle.loads(base64.b64decode(form[PICKLE]), buffers=buffers)
+        with open(form[PICKLE_FILE], "rb") as file:
+            return pickle.load(file, buffers=buffers)
     except BaseException as error:
-        raise BadFunction(f"an argument cannot be unpickled here: {_told(error)}") from error
-    return value
+        raise BadFunction(f"the arguments cannot be unpickled here: {_told(error)}") from error
+
+
+def _content(path: str) -> bytearray:
+    """That an array can write to, as its original could."""
+    content = bytearray(os.stat(path).st_size)
+    with open(path, "rb") as file:
+        file.readinto(content)
+    return content
 
 
 class _Kept:
