@@ -24,6 +24,7 @@ POLICIES: Final = {
     "sparrow": 'name = "sparrow"',
     "homes": 'name = "homes"',
 }
+CENTRAL_DIES: Final = "central-fifo, the one scheduler dies"
 AHEAD: Final = 'name = "homes"\nfetch_ahead = true'
 DEATHS: Final = """
 [[events]]
@@ -116,8 +117,12 @@ def main(given: Sequence[str]) -> int:
         waiting: list[Future[tuple[str, str, dict[str, Any]]]] = []
         for case in CASES:
             policies = POLICIES | ({"homes, fetching ahead": AHEAD} if case.ahead else {})
+            if case.events:
+                policies |= {CENTRAL_DIES: POLICIES["central-fifo"]}
             for name, policy in policies.items():
                 text = scenario(case, policy, options.workers)
+                if name == CENTRAL_DIES:
+                    text = text.replace("scheduler = 3", "scheduler = 0")
                 seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
                 waiting += [pool.submit(run, case.title, name, text, seed) for seed in seeds]
         for future in waiting:

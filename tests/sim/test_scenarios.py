@@ -5,16 +5,20 @@ from __future__ import annotations
 import csv
 import json
 import os
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow.parquet
 import pytest
 
+from mycel.cli.commands import sim_sweep
 from mycel.cli.main import main
 from mycel.config.errors import ConfigurationError
+from mycel.sim import outcome_transfer
 from mycel.sim.errors import ScenarioError, SimulationError, TraceError
-from mycel.sim.run_results import summary
+from mycel.sim.run_results import Outcome, summary
 from mycel.sim.scenario import SCENARIOS, TraceSpec, load_scenario
 from mycel.topology.errors import TopologyError
 
@@ -190,6 +194,49 @@ def test_compare_runs_policies_on_the_same_work(
     for start in range(0, 12, 3):
         ideal, central, random = (one["response_mean_s"] for one in printed[start : start + 3])
         assert ideal < central < random
+
+
+def test_an_interrupted_comparison_writes_the_runs_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = sim_sweep.on_cores
+
+    def interrupted(*given: Any) -> Generator[tuple[int, Outcome], None, None]:
+        ended = whole(*given)
+        yield next(ended)
+        ended.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sim_sweep, "on_cores", interrupted)
+    path, out = _write(tmp_path, SMALL), tmp_path / "out"
+    given = ["sim", "compare", str(path), "--policies", "random,sparrow", "--processes", "1"]
+    assert main([*given, "--out", str(out), "--json"]) == 130
+    printed = json.loads(capsys.readouterr().out)
+    assert len(printed) == 1
+    assert json.loads((out / "summary.json").read_text()) == printed
+    assert (out / "report.html").exists()
+
+
+def test_an_outcome_travels_as_text() -> None:
+    outcome, _ = load_scenario(SCENARIOS / "leaf-spine-story.toml").run()
+    back = outcome_transfer.decode(outcome_transfer.encode(outcome))
+    assert summary(back) == summary(outcome)
+    assert back.marks == outcome.marks
+    assert list(back.samples) == list(outcome.samples)
+    assert (back.task_server == outcome.task_server).all()
+
+
+@pytest.mark.parametrize("text", ["", "abc", "0" * 500, 7, None])
+def test_what_is_no_outcome_is_refused(text: object) -> None:
+    with pytest.raises(SimulationError, match="run on the swarm gave"):
+        outcome_transfer.decode(text)
+
+
+def test_a_comparison_that_needs_files_is_not_sent_to_a_swarm(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["sim", "compare", "kth-easy", "--policies", "central-fifo", "--on-swarm"]) == 1
+    assert "needs recorded work" in capsys.readouterr().err
 
 
 def test_list_and_topology_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

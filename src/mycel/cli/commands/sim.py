@@ -7,12 +7,15 @@ import importlib.util
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mycel.cli.arguments import add_swarm
 from mycel.console.errors import CommandError, UsageError
 from mycel.console.tables import duration, print_json, print_table
+
+from . import sim_sweep
 
 if TYPE_CHECKING:
     from mycel.sim.run_results import Outcome
@@ -51,6 +54,13 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--trace", metavar="FILE", help="a trace instead of the workload")
     compare.add_argument("--seeds", type=int, help="how many, from the scenario's seed on")
     compare.add_argument("--processes", type=int, help="at once; else one for each core")
+    compare.add_argument(
+        "--on-swarm", action="store_true", help="send the runs as tasks to a Mycel swarm"
+    )
+    compare.add_argument(
+        "--home", metavar="DIR", help="the swarm's folder (MYCEL_HOME, else ~/.mycel)"
+    )
+    add_swarm(compare)
     compare.set_defaults(command=_compare)
     for one in (run, compare):
         one.add_argument("--out", metavar="DIR", help="write jobs, summary, trace and report here")
@@ -109,6 +119,7 @@ def _run(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from mycel.sim.policies import policy_named
     from mycel.sim.scenario import load_scenario
+    from mycel.sim.sweep_runs import check_can_travel
 
     policies = [name.strip() for name in options.policies.split(",")]
     for name in policies:
@@ -121,33 +132,21 @@ def _compare(options: argparse.Namespace) -> int:
     runs = [(name, load, seed) for load in loads for seed in seeds for name in policies]
     outcomes: dict[int, Outcome] = {}
     is_whole = True
-    with (
-        _Progress() as progress,
-        ProcessPoolExecutor(max_workers=options.processes) as pool,
-    ):
-        waiting = {
-            pool.submit(_one, path, options.trace, *one): number for number, one in enumerate(runs)
-        }
+    if options.on_swarm:
+        check_can_travel(loaded, options.trace)
+        ended = sim_sweep.on_swarm(options, path, runs)
+    else:
+        ended = sim_sweep.on_cores(path, options.trace, runs, options.processes)
+    with _Progress() as progress, closing(ended):
         try:
-            for future in as_completed(waiting):
-                outcomes[waiting[future]] = future.result()
+            for number, outcome in ended:
+                outcomes[number] = outcome
                 progress.show(len(outcomes), len(runs))
         except KeyboardInterrupt:
             is_whole = False
-            pool.shutdown(wait=False, cancel_futures=True)
     ordered = [outcomes[number] for number in sorted(outcomes)]
     _finish(options, ordered, None, f"{', '.join(policies)}: {loaded.scenario.title or path.stem}")
     return 0 if is_whole else INTERRUPTED
-
-
-def _one(path: Path, trace: str | None, policy: str, load: float, seed: int) -> Outcome:
-    """In a process of its own."""
-    from mycel.sim.scenario import load_scenario, with_trace
-
-    loaded = load_scenario(path)
-    if trace is not None:
-        loaded = with_trace(loaded, Path(trace))
-    return loaded.run(policy=policy, load=load, seed=seed)[0]
 
 
 def _numbers(text: str) -> list[float]:

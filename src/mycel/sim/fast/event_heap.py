@@ -26,10 +26,17 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     array: its caller makes them all, and keeps them until it returns."""
     before, _config.CACHE_DIR = _config.CACHE_DIR, _cache_folder()
     try:
-        options: dict[str, Any] = {"cache": True, "_nrt": False}
-        return cast("Callable[P, R]", numba.njit(**options)(function))
+        try:
+            return _compiled(function, cache=True)
+        except RuntimeError:  # no folder to keep it in: a sandbox without a home
+            return _compiled(function, cache=False)
     finally:
         _config.CACHE_DIR = before
+
+
+def _compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    options["_nrt"] = False
+    return cast("Callable[P, R]", numba.njit(**options)(function))
 
 
 @functools.cache
