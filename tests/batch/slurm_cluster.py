@@ -90,7 +90,13 @@ class SlurmCluster:
     def run(self, *command: str, check: bool = True, stdin: str = "") -> str:
         """A command's output; what it says when it fails becomes the failure."""
         done = subprocess.run(
-            command, env=self.environment, input=stdin, capture_output=True, text=True, timeout=120
+            command,
+            cwd=self.folder,  # where Slurm writes what jobs say
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         if check and done.returncode:
             raise AssertionError(f"{command} ended with {done.returncode}: {done.stderr}")
