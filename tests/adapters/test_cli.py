@@ -132,6 +132,23 @@ def test_every_command_has_help(mycel: Terminal, command: str) -> None:
     assert f"mycel {command}" in mycel.out
 
 
+ACTIONS = {
+    "model": ("serve", "list", "stop"),
+    "token": ("create", "inspect", "narrow", "revoke", "key"),
+    "user": ("add", "list", "disable"),
+    "store": ("check", "export", "import"),
+    "config": ("check", "show"),
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "action"), [(name, one) for name, every in ACTIONS.items() for one in every]
+)
+def test_every_action_has_help(mycel: Terminal, command: str, action: str) -> None:
+    assert mycel(command, action, "--help") == 0
+    assert f"mycel {command}" in mycel.out
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -81,6 +81,16 @@ def test_a_service_that_cannot_start_says_why_and_is_tried_again(make_swarm: Swa
     assert swarm.client.task(f"{job}.0").state in ("queued", "leased", "running")
 
 
+def test_serve_gives_up_on_what_never_loads_and_says_why(make_swarm: SwarmMaker) -> None:
+    swarm = make_swarm(BRISK)
+    swarm.up(workers=1)
+    done = swarm.mycel("model", "serve", "broken", "--python", f"{MODELS}:broken")
+    assert done.code == 1, done
+    assert "cannot be loaded, and is given up" in done.err
+    assert "the weights are missing" in done.err
+    assert swarm.mycel("model", "list", "--json").json["items"] == []
+
+
 def test_what_cannot_be_served_is_refused(make_swarm: SwarmMaker) -> None:
     swarm = make_swarm("")
     swarm.up(workers=1)

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, NoReturn, get_args
 
 from mycel.cli.arguments import connect, parser
 from mycel.cli.command_parser import run_action
@@ -20,6 +20,7 @@ LOOK_SECONDS: Final = 0.1
 PATIENCE_SECONDS: Final = 3.0
 """What waits no longer is not worth a word."""
 GGUF_SLOTS: Final = 4
+TRIES_MAX: Final = 3
 
 
 def main(given: list[str]) -> int:
@@ -70,7 +71,9 @@ def _serve_parser() -> argparse.ArgumentParser:
     options.add_argument("--kind", choices=get_args(Kind), default="chat")
     options.add_argument("--concurrency", type=_positive, metavar="N", help="requests at once")
     options.add_argument("--batch", type=_positive, metavar="N", help="inputs that share a call")
-    options.add_argument("--context", type=_positive, metavar="TOKENS", help="of a GGUF file")
+    options.add_argument(
+        "--context-size", type=_positive, metavar="TOKENS", dest="tokens", help="of a GGUF file"
+    )
     options.add_argument("--threads", type=_positive, metavar="N", help="of a GGUF file")
     options.add_argument("--cores", type=float, metavar="N", help="that each replica takes (1)")
     options.add_argument("--memory", metavar="SIZE", help='that each replica takes, such as "6GB"')
@@ -93,7 +96,7 @@ def _task(chosen: argparse.Namespace) -> dict[str, Any]:
         "kind": chosen.kind,
         "concurrency": chosen.concurrency,
         "batch": chosen.batch,
-        "context": chosen.context,
+        "context": chosen.tokens,
         "threads": chosen.threads,
     }
     requirements = {
@@ -117,19 +120,24 @@ def _derived_memory(chosen: argparse.Namespace) -> int | None:
         facts = read_gguf(Path(chosen.gguf).expanduser())
     except NotGguf:
         return None
-    return facts.memory((chosen.concurrency or GGUF_SLOTS) * (chosen.context or 4096))
+    return facts.memory((chosen.concurrency or GGUF_SLOTS) * (chosen.tokens or 4096))
 
 
 def _follow(client: Client, name: str, job_id: str, replicas: int) -> list[str]:
-    """Until so many are served; whoever interrupts leaves it as it is."""
+    """Until so many are served; whoever interrupts leaves it as it is. What has failed to load so
+    often, and never once loaded, is given up."""
     told: set[str] = set()
+    was_served = False
     patient_until = time.monotonic() + PATIENCE_SECONDS
     try:
         while True:
             tasks = list(client.tasks(job=job_id, limit=replicas))
             workers = _serving(client, name, tasks)
+            was_served = was_served or bool(workers)
             if len(workers) >= replicas:
                 return workers
+            if not was_served and tasks and all(_failures(task) >= TRIES_MAX for task in tasks):
+                _give_up(client, name, job_id, tasks)
             waiting = time.monotonic() > patient_until
             for line in _troubles(tasks, waiting=waiting):
                 if line not in told:
@@ -142,6 +150,21 @@ def _follow(client: Client, name: str, job_id: str, replicas: int) -> list[str]:
             file=sys.stderr,
         )
         raise
+
+
+def _failures(task: Task) -> int:
+    """How often it has failed to load."""
+    return sum(one.state == "failed" for one in task.attempts)
+
+
+def _give_up(client: Client, name: str, job_id: str, tasks: list[Task]) -> NoReturn:
+    client.cancel(job_id)
+    reasons = [one.error for task in tasks for one in task.attempts if one.error]
+    why = reasons[-1] if reasons else "no reason given"
+    raise CommandError(
+        f"{name} cannot be loaded, and is given up after {TRIES_MAX} tries of each replica: {why} "
+        "(--no-wait keeps trying)"
+    )
 
 
 def _serving(client: Client, name: str, tasks: list[Task]) -> list[str]:

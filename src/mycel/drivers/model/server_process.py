@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -39,6 +40,7 @@ REST_SECONDS_MIN: Final = 0.25
 REST_SECONDS_MAX: Final = 60.0
 LIVED_SECONDS: Final = 30.0
 """Whoever has lived so long may be loaded again at once."""
+KILLED: Final = 128 + signal.SIGKILL
 _LAST_LINES: Final = 5
 _PASSED_ON: Final = (
     "PYTHONPATH",
@@ -161,7 +163,7 @@ class ModelProcess:
             self._life = None
         lived = self.state == "ready" and clock() - self._started_at >= LIVED_SECONDS
         self.endings = 1 if lived else self.endings + 1
-        self.error = _why(ended)
+        self.error = why_ended(ended)
         self.state = "resting"
         self._gone.set()
         if self._closing:
@@ -178,12 +180,16 @@ class ModelProcess:
         self._timer = self._loop.call_later(seconds, self.start)
 
 
-def _why(ended: ProgramEnded) -> str:
+def why_ended(ended: ProgramEnded) -> str:
     """How it ended, with the last that it said: that first, since a traceback ends with its
     reason, and lists cut long texts."""
     lines = [line.strip() for line in ended.output.decode(errors="replace").splitlines()]
     said = [line for line in lines if line.strip("^~ ")][-_LAST_LINES:]
     how = f"its process ended, {describe_exit(ended.exit_code)}"
+    if ended.broken_limit:
+        how = f"its process was killed: {ended.broken_limit}; --memory reserves more"
+    elif ended.exit_code == KILLED:
+        how += ": by the system, as a rule because the machine has no memory left for it"
     if not said:
         return how
     before = f" (before that: {' | '.join(said[:-1])})" if said[1:] else ""
