@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -18,10 +19,12 @@ from mycel.api.router import ROUTES
 from mycel.core.events import Submit
 from mycel.core.model.work import Bounds
 
-from .api_backend import FakeJob
 from .api_calls import AUTHORIZED, JOB, Answer, call, submit
+from .api_scheduler import ApiJob
 from .api_server import Served, served
 
+NOWHERE = {"cpu_cores": 1000}
+"""No worker has so many: such a task stays queued."""
 DOCUMENTED_BODY = b"""{
   "model": "llama-2-7b",
   "input": "Explain quantum computing",
@@ -45,7 +48,7 @@ def server(shared: Served) -> Served:
     return shared
 
 
-def job_of(server: Served, task: dict[str, Any]) -> FakeJob:
+def job_of(server: Served, task: dict[str, Any]) -> ApiJob:
     return server.backend.jobs_by_id[task["job_id"]]
 
 
@@ -63,7 +66,7 @@ def test_the_documented_submission_is_taken_as_printed(server: Served) -> None:
     assert (task["model"], task["input"]) == ("llama-2-7b", "Explain quantum computing")
     assert task["requirements"]["min_memory"] == 16_000_000_000
     assert task["requirements"]["gpu_required"] is True
-    assert task["created_at"] == "2023-11-14T22:13:20.123Z"
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", task["created_at"])
     assert call(server, "GET", f"/api/v1/tasks/{task['id']}").json == task
 
 
@@ -81,27 +84,34 @@ def test_a_finished_task_cannot_be_cancelled(server: Served) -> None:
     assert answer.headers["Content-Type"] == "application/problem+json"
 
 
-def test_workers_are_listed_with_what_they_have(server: Served) -> None:
+def test_workers_are_listed_with_what_they_have_and_do(server: Served) -> None:
+    for command in (["true"], ["false"]):
+        submit(server, {"command": command})
+    for _ in range(2):
+        submit(server, {"python": "waits:here"})
+    server.call(lambda: server.backend.measure_round_trip(0.0015))
     [worker] = call(server, "GET", "/api/v1/workers").json["items"]
     assert worker["capabilities"]["models"] == ["llama-2-7b"]
     a100 = {"model": "A100", "memory": 40_000_000_000, "vendor": "", "family": "a100"}
     assert worker["capabilities"]["gpus"] == [a100]
     assert worker["load"]["running"] == 2
-    assert worker["health"] == {
-        "success_rate": 0.5,
-        "avg_completion_time": 1.25,
-        "last_seen": "2023-11-14T22:13:21.500Z",
-        "consecutive_failures": 0,
-    }
+    health = worker["health"]
+    assert (health["success_rate"], health["avg_completion_time"]) == (0.5, 0.0)
+    assert (health["last_seen"] > "2026", health["consecutive_failures"]) == (True, 0)
     assert worker["rtt_ms"] == 1.5
 
 
 def test_metrics_and_totals_are_there(server: Served) -> None:
+    for command in (["true"], ["true"], ["true"], ["false"]):
+        submit(server, {"command": command})
+    for _ in range(15):
+        submit(server, {"model": "m", "input": "x"})
     metrics = call(server, "GET", "/metrics")
     assert b"hypha_scheduler_tasks_queued 15.0" in metrics.body
     stats = call(server, "GET", "/api/v1/stats").json
     assert (stats["queue_depth"], stats["success_rate"]) == (15, 0.75)
-    assert (stats["average_latency_seconds"], stats["completion_rate"]) == (0.5, 2.0)
+    assert stats["average_latency_seconds"] >= 0
+    assert stats["completion_rate"] > 0
 
 
 # Waiting
@@ -124,14 +134,14 @@ def test_submit_and_result_are_one_question(server: Served) -> None:
 def test_a_wait_that_runs_out_answers_with_the_task_as_it_is(server: Served) -> None:
     task = submit(server, {"model": "m", "input": {"text": "x"}}, "?wait=0.01")
     assert task["state"] == "queued"
-    assert server.backend.forgotten == 1
+    assert server.backend.forgotten_count == 1
     assert call(server, "GET", f"/api/v1/tasks/{task['id']}?wait=0.01").json["state"] == "queued"
 
 
 def test_a_wait_ends_with_the_task(server: Served) -> None:
     task = submit(server, {"python": "waits:here"})
     job = job_of(server, task)
-    server.call(lambda: server.backend.lose(job, 0))
+    server.call(server.backend.lose_worker)
     answers: list[Answer] = []
     path = f"/api/v1/tasks/{task['id']}"
     waiter = threading.Thread(target=lambda: answers.append(call(server, "GET", f"{path}?wait=20")))
@@ -197,7 +207,7 @@ def test_what_has_not_ended_has_no_result(server: Served) -> None:
 def test_a_task_explains_itself(server: Served) -> None:
     task = submit(server, {"model": "m", "input": "x"})
     explanation = call(server, "GET", f"/api/v1/tasks/{task['id']}/explain").json
-    assert explanation["obstacles"][0]["reason"] == "has no GPU"
+    assert explanation["obstacles"][0]["reason"] == "needs the model m, it serves llama-2-7b"
 
 
 # Jobs
@@ -251,11 +261,12 @@ def test_a_stream_that_is_cut_short_does_not_look_complete(server: Served) -> No
 
 def test_a_job_may_bring_its_id(server: Served) -> None:
     body: dict[str, Any] = {"id": JOB, "task": {"command": ["true"]}, "count": 3, "name": "n"}
-    first, second = (call(server, "POST", "/api/v1/jobs", body) for _ in range(2))
+    first, second, third = (call(server, "POST", "/api/v1/jobs", body) for _ in range(3))
     assert (first.status, second.status) == (201, 200)
-    assert first.json == second.json
+    assert first.json["id"] == second.json["id"] == JOB
+    assert second.json == third.json
     assert call(server, "POST", "/api/v1/jobs", body | {"count": 4}).status == 409
-    assert call(server, "GET", f"/api/v1/jobs/{JOB}?wait=1").json == first.json
+    assert call(server, "GET", f"/api/v1/jobs/{JOB}?wait=1").json == second.json
 
 
 def test_an_idempotency_key_names_one_request(server: Served) -> None:
@@ -273,8 +284,11 @@ def test_an_idempotency_key_names_one_request(server: Served) -> None:
 
 def test_lists_have_pages_and_filters(server: Served) -> None:
     jobs = []
-    for function in ("json:dumps", "waits:here"):
-        body = {"task": {"python": function}, "arguments": [[n] for n in range(3)]}
+    for needs in ({}, NOWHERE):
+        body = {
+            "task": {"python": "json:dumps", "requirements": needs},
+            "arguments": [[n] for n in range(3)],
+        }
         jobs.append(call(server, "POST", "/api/v1/jobs", body).json["id"])
     seen: list[str] = []
     cursor = ""
@@ -304,7 +318,8 @@ def test_lists_are_filtered_by_what_jobs_and_tasks_are(server: Served) -> None:
     for name in ("sweep one", "sweep two", "other"):
         body = {"name": name, "task": {"python": "json:dumps"}, "arguments": [[1], [2]]}
         call(server, "POST", "/api/v1/jobs", body)
-    waiting = {"name": "waits", "task": {"python": "waits:here"}, "arguments": [[1]]}
+    task = {"python": "json:dumps", "requirements": NOWHERE}
+    waiting = {"name": "waits", "task": task, "arguments": [[1]]}
     call(server, "POST", "/api/v1/jobs", waiting)
 
     def jobs(query: str) -> list[str]:
@@ -317,8 +332,8 @@ def test_lists_are_filtered_by_what_jobs_and_tasks_are(server: Served) -> None:
     assert jobs("state=queued") == ["waits"]
     assert jobs("state=succeeded&limit=2") == ["other", "sweep two"]
     assert jobs("state=succeeded&name=*one&limit=1") == ["sweep one"]
-    assert jobs("since=2023-11-14T22:13:21Z") == []  # all are of a second earlier
-    assert len(jobs("since=2023-11-14T22:13:19Z&until=2023-11-14T23:13:19%2B00:00")) == 4
+    assert jobs("since=2200-01-01T00:00:00Z") == []
+    assert len(jobs("since=2023-11-14T22:13:19Z&until=2200-01-01T00:00:00%2B00:00")) == 4
     for wrong in (
         "state=lost",
         "since=yesterday",

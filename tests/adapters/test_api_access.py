@@ -100,7 +100,7 @@ def test_limits_are_held_on_every_way_in(server: Served) -> None:
 def test_workers_will_be_shown_the_users_token(server: Served) -> None:
     token = user("shown")
     as_user(token, server, "POST", "/api/v1/tasks", TASK)
-    kept, rights = server.call(lambda: server.backend.credentials[-1])
+    kept, rights = server.call(lambda: server.backend.shown_credentials[-1])
     assert (kept, rights.user) == (from_text(token), "shown")
 
 

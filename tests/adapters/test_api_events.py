@@ -16,8 +16,8 @@ from mycel.core.effects import Happening
 from mycel.core.identifiers import JobId
 
 from .api_access import TOKEN
-from .api_backend import WORKER
 from .api_calls import AUTHORIZED, JOB, call, submit
+from .api_scheduler import WORKER
 from .api_server import Served, served
 
 
@@ -96,13 +96,13 @@ def test_a_task_of_many_carries_its_own_commit(server: Served) -> None:
 
 
 def test_what_happens_is_told_to_those_who_listen(server: Served) -> None:
-    task = submit(server, {"model": "m", "input": "x"})
+    task = submit(server, {"python": "waits:here"})
     job = JobId(task["job_id"])
     stream = Listening(server)
     delayed = Happening(
         "task.delayed", 1.5, job, 0, WORKER, "owner", {"attempt": 1, "next_try_seconds": 2.0}
     )
-    server.call(lambda: server.backend.audience.tell([delayed]))
+    server.call(lambda: server.backend.tell([delayed]))
     identifier, kind, data = stream.next()
     assert (identifier, kind) == (None, "task.delayed")
     assert data["task_id"] == task["id"]
@@ -138,7 +138,7 @@ def test_one_job_or_one_task_alone(server: Served) -> None:
 def test_a_gap_is_told(server: Served, last: str) -> None:
     for _ in range(3):
         submit(server, {"command": ["true"]})
-    server.call(lambda: setattr(server.backend, "pruned_sequence", 2))
+    server.call(lambda: setattr(server.backend.store, "sequences", lambda: (2, 3)))
     stream = Listening(server, last=last)
     identifier, kind, _ = stream.next()
     stream.close()
@@ -178,7 +178,7 @@ def test_who_falls_behind_is_cut_off_and_goes_on_later(
     monkeypatch.setattr(event_listeners, "HAPPENINGS_MAX", 10)
     stream = Listening(server)
     flood = [Happening("worker.heard", 1.0, worker=WORKER)] * 11
-    server.call(lambda: server.backend.audience.tell(flood))
+    server.call(lambda: server.backend.tell(flood))
     with pytest.raises(http.client.IncompleteRead):
         stream._response.read()
     stream.close()
@@ -197,7 +197,7 @@ def test_the_client_yields_events_and_takes_them_up_where_they_broke(
         events = client.events(after=0)
         assert [next(events).kind for _ in range(2)] == ["task.succeeded", "job.succeeded"]
         flood = [Happening("worker.heard", 1.0, worker=WORKER)] * 11
-        server.call(lambda: server.backend.audience.tell(flood))
+        server.call(lambda: server.backend.tell(flood))
         submit(server, {"command": ["false"]})
         following = next(events)
         assert (following.kind, following.data["exit_code"]) == ("task.failed", 1)
@@ -210,11 +210,11 @@ def test_who_hangs_up_is_not_waited_for(server: Served) -> None:
         f"/api/v1/tasks/{task['id']}/result?wait=60",
         f"/api/v1/jobs/{task['job_id']}?wait=60",
     ):
-        before = server.backend.forgotten
+        before = server.backend.forgotten_count
         server.backend.waiting.clear()
         with socket.create_connection(("127.0.0.1", server.port)) as client:
             request = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
             client.sendall(request.encode())
             assert server.backend.waiting.wait(20)
         assert server.backend.forgets.acquire(timeout=20)
-        assert server.backend.forgotten == before + 1
+        assert server.backend.forgotten_count == before + 1

@@ -385,7 +385,7 @@ def test_probes_need_no_token(server: Served) -> None:
         return code
 
     assert (status("/healthz"), status("/readyz")) == (200, 200)
-    server.backend.ready = False
+    server.backend.is_stalled = lambda: True
     assert (status("/healthz"), status("/readyz")) == (200, 503)
 
 

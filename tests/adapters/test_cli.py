@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ from mycel.cli.task_texts import what_runs
 from mycel.cli.worker_names import names_of
 from mycel.client import Task, Worker
 from mycel.console.tables import Column, duration, fitted, print_table, size
-from mycel.core.events import Submit
+from mycel.core.events import Event
+from mycel.core.identifiers import RequestId
 from mycel.local import toml_writer
 
 from .api_access import TOKEN
@@ -249,7 +250,7 @@ def test_run_passes_its_options_on(mycel: Terminal, server: Served) -> None:
 
 
 def run_what_waits() -> subprocess.Popen[str]:
-    # The fake runs every process at once, so this one is a function that waits.
+    # Processes end at once here, so this one is a function that waits.
     code = (
         "import mycel.cli.commands.work.run as run; "
         "run._body = lambda options: {'python': 'waits:here'}; "
@@ -277,15 +278,18 @@ def test_a_signal_before_the_id_is_known_cancels_the_task(
     server: Served, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     """The task may run before the answer to its submission is here."""
-    submit = server.backend._submit
+    put = server.backend.put
     started = threading.Event()
 
-    def interrupted(event: Submit) -> object:
+    def interrupted(
+        make: Callable[[RequestId], Event], reply: Callable[[object], None]
+    ) -> RequestId:
         assert started.wait(20)
+        monkeypatch.setattr(server.backend, "put", put)  # what follows is taken as ever
         process.send_signal(number)
-        return submit(event)
+        return put(make, reply)
 
-    monkeypatch.setattr(server.backend, "_submit", interrupted)
+    monkeypatch.setattr(server.backend, "put", interrupted)
     process = run_what_waits()
     started.set()
     process.communicate(timeout=20)
@@ -358,7 +362,8 @@ def test_any_unique_beginning_of_an_id_will_do(mycel: Terminal) -> None:
 @pytest.mark.usefixtures("home")
 def test_lists_are_tables_or_json(mycel: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "job.json"
-    file.write_text('{"task": {"python": "waits:here"}, "count": 2, "name": "sweep"}')
+    task = {"python": "waits:here", "requirements": {"cpu_cores": 1000}}
+    file.write_text(json.dumps({"task": task, "count": 2, "name": "sweep"}))
     assert mycel("submit", str(file)) == 0
     job = mycel.out.strip()
     assert mycel("tasks", "--job", job, "--state", "queued") == 0
@@ -375,7 +380,7 @@ def test_lists_are_tables_or_json(mycel: Terminal, tmp_path: Path) -> None:
         assert mycel(command, "--json") == 0
         assert mycel.json["items"]
     assert mycel("explain", f"{job}.1") == 0
-    assert "worker-1: has no GPU" in mycel.out
+    assert "worker-1: needs 1000 cores, it has 64" in mycel.out
     assert mycel("cancel", f"{job}.1") == 0
     assert mycel("cancel", job, "--json") == 0
     assert mycel.json["state"] == "cancelled"

@@ -12,8 +12,8 @@ import pytest
 from mycel.core.errors import TooMany
 
 from .api_access import TOKEN
-from .api_backend import FakeBackend, FakeJob
 from .api_calls import call
+from .api_scheduler import ApiJob, ApiScheduler
 from .api_server import Served, served
 
 BODY = {"python": "waits:here", "arguments": [1], "labels": {"team": "a"}}
@@ -84,13 +84,13 @@ def end_first(server: Served, value: bytes = b"42", *, lost_before: bool = False
         job = only_job(backend)
         backend.waiting.clear()
         if lost_before:
-            backend.lose(job, 0)
+            backend.lose_worker()
         backend.end(job, 0, value=value)
 
     server.call(end)
 
 
-def only_job(backend: FakeBackend) -> FakeJob:
+def only_job(backend: ApiScheduler) -> ApiJob:
     (job,) = backend.jobs_by_id.values()
     return job
 
@@ -134,7 +134,7 @@ def test_who_hangs_up_is_forgotten(server: Served) -> None:
     caller.socket.sendall(request())
     assert server.backend.waiting.wait(PATIENCE_SECONDS)
     caller.close()
-    while not server.call(lambda: server.backend.forgotten):
+    while not server.call(lambda: server.backend.forgotten_count):
         pass
     assert server.backend.put_count == 1
 
@@ -144,8 +144,8 @@ def test_a_wait_that_runs_out_is_answered_by_the_application(
 ) -> None:
     caller.socket.sendall(request(query="?wait=0.05"))
     status, _, task = caller.answer()
-    assert (status, task["state"]) == (201, "queued")
-    assert server.call(lambda: server.backend.forgotten) == 1
+    assert (status, task["state"]) == (201, "running")
+    assert server.call(lambda: server.backend.forgotten_count) == 1
 
 
 def test_earlier_attempts_are_read_from_the_store(server: Served, caller: Caller) -> None:

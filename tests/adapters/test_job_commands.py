@@ -139,7 +139,7 @@ def test_the_same_request_runs_it_again_once(client: Client, shared: Served) -> 
     path = f"/api/v1/jobs/{job}/rerun"
     key = "Idempotency-Key: again\r\n"
     first, second = (client._session.request("POST", path, None, key) for _ in "ab")
-    assert first.body == second.body
+    assert json.loads(first.body)["id"] == json.loads(second.body)["id"]
     assert (first.status, second.status) == (201, 200)
 
 

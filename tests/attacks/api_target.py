@@ -11,6 +11,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ import uvloop
 from mycel.api import Limits, bind, serve
 from mycel.api.http.certificates import Certificate
 from tests.adapters.api_access import TOKEN, authenticator
-from tests.adapters.api_backend import FakeBackend
+from tests.adapters.api_scheduler import ApiScheduler
 
 
 async def _serve(order: dict[str, Any]) -> None:
@@ -32,7 +33,8 @@ async def _serve(order: dict[str, Any]) -> None:
         certificate = Certificate(path, key, lambda text: print(text, flush=True))
     limits = msgspec.convert(order.get("limits", {}), Limits)
     bound = bind("127.0.0.1", 0)
-    backend = FakeBackend()
+    folder = tempfile.TemporaryDirectory(prefix="mycel-api-")
+    backend = ApiScheduler(Path(folder.name))
     server = await serve(
         backend, authenticator(), bound, limits, grace_seconds=1, certificate=certificate
     )
@@ -40,6 +42,8 @@ async def _serve(order: dict[str, Any]) -> None:
     await asyncio.to_thread(sys.stdin.read)
     backend.stop()
     await server.stop()
+    backend.close()
+    folder.cleanup()
 
 
 class Target:

@@ -15,11 +15,8 @@ from mycel.access.home import Home, write_state
 from mycel.cli.main import main
 from mycel.console.terminal import Output, clean, clean_output, escaped_json
 from mycel.core.errors import Unprocessable
-from mycel.core.views import Obstacle, WorkerView
-from mycel.store.interface import Result
-from tests.adapters import api_backend
 from tests.adapters.api_access import TOKEN
-from tests.adapters.api_backend import FakeBackend
+from tests.adapters.api_scheduler import CAPABILITIES, ApiScheduler
 from tests.adapters.api_server import Served, served
 
 NASTY = (
@@ -28,32 +25,25 @@ NASTY = (
 )
 
 
+HOSTILE = msgspec.structs.replace(
+    CAPABILITIES, labels=((NASTY, NASTY),), models=(NASTY,), arch=NASTY
+)
+
+
 @pytest.fixture
 def server() -> Iterator[Served]:
-    with served() as made:
+    with served(worker_name=NASTY, capabilities=HOSTILE) as made:
         yield made
 
 
 @pytest.fixture
 def task(server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A failed task in a swarm where everything has a nasty name."""
+    """A waiting task, beside a failed one, in a swarm where everything has a nasty name."""
     home = Home(tmp_path / "home")
     home.create()
     home.token_path.write_text(f"{TOKEN}\n")
     home.token_path.chmod(0o600)
     monkeypatch.setenv("MYCEL_HOME", str(home.path))
-    honest = api_backend.worker()
-
-    def worker() -> WorkerView:
-        has = msgspec.structs.replace(
-            honest.capabilities, labels=((NASTY, NASTY),), models=(NASTY,), arch=NASTY
-        )
-        return msgspec.structs.replace(
-            honest, name=NASTY, capabilities=has, closed_for=NASTY, accepting=False
-        )
-
-    monkeypatch.setattr(api_backend, "worker", worker)
-    monkeypatch.setattr(api_backend, "Obstacle", lambda *_: Obstacle(NASTY, False, [NASTY], 1))
     folder = home.role("scheduler")
     with folder.lock():
         state = {"name": "scheduler", "pid": os.getpid(), "peer": "p", "api": server.api}
@@ -61,17 +51,16 @@ def task(server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         from mycel.client import Client
 
         with Client(server.api, TOKEN) as client:
+            client.submit_task(python="waits:here", name=NASTY, labels={NASTY: NASTY})
+            server.call(lambda: fail_and_close(server.backend))
             sent = client.submit_task(python="a:b", name=NASTY, labels={NASTY: NASTY})
-        server.call(lambda: fail(server.backend))
         yield sent.id
 
 
-def fail(backend: FakeBackend) -> None:
+def fail_and_close(backend: ApiScheduler) -> None:
     (job,) = backend.jobs_by_id.values()
-    backend.end(job, 0, "failed")
-    found = job.results[0]
-    ended = msgspec.structs.replace(found.ended, error=NASTY, reason=NASTY)
-    job.results[0] = Result(found.sequence, ended)
+    backend.end(job, 0, "failed", error=NASTY)
+    backend.close_worker(NASTY)
 
 
 COMMANDS = [
