@@ -52,7 +52,8 @@ def test_the_dht_alone_finds_workers_for_work(make_swarm: SwarmMaker) -> None:
     ]
     found = [item for item in worker_items(swarm) if item["state"] == "healthy"]
     assert found
-    assert {source_of(item, "presence") for item in found} == {"call"}
+    # A search that ends after the worker has come is the newer sign of life.
+    assert {source_of(item, "presence") for item in found} <= {"call", "dht"}
     assert {source_of(item, "capabilities") for item in found} == {"registered"}
 
 
