@@ -189,7 +189,7 @@ def decide(
     options: list[Option] = []
     late: dict[str, Reason] = {}
     for cluster in matches.fitting:
-        attributes = _with_cost(cluster.state, job or {})
+        attributes = with_cost(cluster.state, job or {})
         if answers is not None:
             answer = answers.get(cluster.name)
             if answer is None or not answer.accepts:
@@ -216,7 +216,7 @@ def job_values(job: JobRequest) -> dict[str, Value]:
     return values
 
 
-def _with_cost(state: Mapping[str, Value], job: Mapping[str, Value]) -> dict[str, Value]:
+def with_cost(state: Mapping[str, Value], job: Mapping[str, Value]) -> dict[str, Value]:
     """A cluster that says what a node costs in an hour says what a job costs. A job without a
     time limit counts as one of an hour."""
     attributes = dict(state)
