@@ -51,6 +51,30 @@ def test_up_returns_when_its_workers_take_work(make_swarm: SwarmMaker) -> None:
     assert [worker.state for worker in swarm.client.workers()] == ["healthy"] * 2
 
 
+def test_more_workers_share_the_machine_with_those_that_run(make_swarm: SwarmMaker) -> None:
+    swarm = make_swarm("")
+    whole = swarm.up(workers=1)
+    memory = swarm.worker("worker-1").capabilities["memory"]
+    both = swarm.up(workers=2)
+    assert both["pids"]["worker-1"] != whole["pids"]["worker-1"], "it started again, with less"
+    halves = [swarm.worker(name).capabilities["memory"] for name in ("worker-1", "worker-2")]
+    assert halves == [memory // 2] * 2
+    task = swarm.client.submit_task(command=["sleep", "600"])
+    eventually(lambda: swarm.client.task(task.id).state == "running", "one of them is busy")
+    three = swarm.mycel("up", "--detach", "--json", "--workers", "3")
+    assert "is busy, and keeps more than its share" in three.err
+    [busy] = three.json["kept"]
+    assert three.json["pids"][busy] == both["pids"][busy]
+    assert swarm.client.task(task.id).state == "running"
+    rest = {
+        swarm.worker(name).capabilities["memory"]
+        for name in ("worker-1", "worker-2", "worker-3")
+        if name != busy
+    }
+    assert rest == {(memory - memory // 2) // 2}
+    assert swarm.client.cancel(task.id).state == "cancelled"
+
+
 def test_a_missing_role_comes_back_as_the_same_node(make_swarm: SwarmMaker) -> None:
     swarm = make_swarm()
     first = swarm.up(workers=2)

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from mycel.access.errors import AccessError
 from mycel.access.founder import found
 from mycel.access.home import Home, find_home, read_state
 from mycel.access.tokens import load_api_token
@@ -42,6 +43,8 @@ class Running(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where roles other than the scheduler show theirs, if they do."""
     walls: dict[str, str] = {}
     """What holds the tasks of each worker."""
+    kept: list[str] = []
+    """Workers that are busy, and have kept more than their share of the machine."""
 
     def client(self) -> Client:
         return Client.from_home(self.home, self.token)
@@ -73,6 +76,10 @@ def up(
             port = None
         made = swarm_plan.make(place, workers, port)
         missing = [name for name in made.names if name not in running]
+        if any(name.startswith("worker") for name in missing):
+            made, yielding = _shared_anew(made, running)
+            role_processes.stop(place, names=yielding)
+            missing += yielding
         if missing:
             swarm_plan.check_ports(made, missing)
             swarm_plan.write(made, missing)
@@ -85,7 +92,9 @@ def up(
         states = _states(place, pids)
         metrics = {name: state.metrics for name, state in states.items() if state.metrics}
         walls = {name: state.walls for name, state in states.items() if state.walls}
-        return Running(_api_of(place), str(place.path), pids, token, metrics, walls), missing
+        return Running(
+            _api_of(place), str(place.path), pids, token, metrics, walls, sorted(made.kept)
+        ), missing
 
 
 def unregistered(running: Running) -> list[str]:
@@ -182,6 +191,50 @@ def _api_of(home: Home) -> str:
 def _states(home: Home, names: Iterable[str]) -> dict[str, Ready]:
     states = {name: read_state(home.role(name).state_path, Ready) for name in names}
     return {name: state for name, state in states.items() if state is not None}
+
+
+def _shared_anew(
+    plan: swarm_plan.Plan, running: dict[str, int]
+) -> tuple[swarm_plan.Plan, list[str]]:
+    """Which running workers have more than their share of the machine, now that there are to be
+    more of them: those that run nothing start again, with less; busy ones keep what they have."""
+    fixed = swarm_plan.user_settings(plan.home).get("worker", {})
+
+    def has_more(share: swarm_plan.Share, fair: swarm_plan.Share) -> bool:
+        return (share.cpu_cores > fair.cpu_cores and "cpu_cores" not in fixed) or (
+            share.memory > fair.memory and "memory" not in fixed
+        )
+
+    written = {
+        name: share
+        for name in running
+        if name.startswith("worker")
+        and (share := swarm_plan.written_share(plan.home, name)) is not None
+    }
+    fair = swarm_plan.share_of(plan)
+    if not any(has_more(share, fair) for share in written.values()):
+        return plan, []
+    busy = _busy(plan.home, list(written))
+    kept = {
+        name: share for name, share in written.items() if name in busy and has_more(share, fair)
+    }
+    changed = msgspec.structs.replace(plan, kept=kept)
+    rest = swarm_plan.share_of(changed)
+    yielding = [
+        name for name, share in written.items() if name not in busy and has_more(share, rest)
+    ]
+    return changed, yielding
+
+
+def _busy(home: Home, names: list[str]) -> set[str]:
+    """Those that run something; all of them, if nobody can say."""
+    peers = {state.peer: name for name, state in _states(home, names).items()}
+    try:
+        with Client.from_home(home.path) as client:
+            known = {one.peer_id: one.load for one in client.workers()}
+    except (ClientError, AccessError):
+        return set(names)
+    return {name for peer, name in peers.items() if peer not in known or known[peer].running}
 
 
 def _check_same_port(home: Home, port: int | None) -> None:

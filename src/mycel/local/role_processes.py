@@ -189,10 +189,20 @@ def running(home: Home, names: Iterable[str] | None = None) -> dict[str, int]:
     return found
 
 
-def stop(home: Home, grace_seconds: float = GRACE_SECONDS, drain: bool = False) -> list[Stopped]:
-    """Stops every role of this home, and leaves none of its processes. To `drain`, workers go
-    first, and have all the time that their own settings give to what they run."""
-    roles = [_Stopping(folder, pid) for folder, pid in _holders(home)]
+def stop(
+    home: Home,
+    grace_seconds: float = GRACE_SECONDS,
+    drain: bool = False,
+    names: Iterable[str] | None = None,
+) -> list[Stopped]:
+    """Stops every role of this home, or those, and leaves none of their processes. To `drain`,
+    workers go first, and have all the time that their own settings give to what they run."""
+    wanted = None if names is None else set(names)
+    roles = [
+        _Stopping(folder, pid)
+        for folder, pid in _holders(home)
+        if wanted is None or folder.name in wanted
+    ]
     if drain:
         workers = [role for role in roles if role.name.startswith("worker")]
         for role in workers:

@@ -49,9 +49,18 @@ class _Started(msgspec.Struct):
     addresses: list[str] = []
 
 
+class Share(msgspec.Struct, frozen=True):
+    """One worker's part of the machine."""
+
+    cpu_cores: int
+    memory: int
+
+
 class Plan(msgspec.Struct, frozen=True):
     home: Home
     file: SwarmFile
+    kept: dict[str, Share] = {}
+    """Of workers that are busy and keep what they have; the others share the rest."""
 
     @property
     def names(self) -> list[str]:
@@ -151,7 +160,11 @@ def _settings(plan: Plan, name: str, gateway: str, user: dict[str, Any]) -> dict
         address = f"{_configured_host(user)}:{plan.file.api_port}"
         settings["scheduler"] = {"api": {"bind_address": address}}
     if role_of(name) == "worker":
-        settings["worker"] = {**_share(plan.file.workers), **user.get("worker", {}), "name": name}
+        settings["worker"] = {
+            **msgspec.structs.asdict(share_of(plan)),
+            **user.get("worker", {}),
+            "name": name,
+        }
     return settings
 
 
@@ -166,11 +179,22 @@ def _gateway_address(plan: Plan, peer: str, user: dict[str, Any]) -> str:
     return state.addresses[0]
 
 
-def _share(workers: int) -> dict[str, Any]:
-    """One worker's part of the machine."""
-    cores = len(os.sched_getaffinity(0))
+def share_of(plan: Plan) -> Share:
+    """Of each worker that keeps nothing of its own."""
+    cores = len(os.sched_getaffinity(0)) - sum(one.cpu_cores for one in plan.kept.values())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {"cpu_cores": max(1, cores // workers), "memory": memory // workers}
+    memory -= sum(one.memory for one in plan.kept.values())
+    sharers = max(1, plan.file.workers - len(plan.kept))
+    return Share(max(1, cores // sharers), max(1 << 20, memory // sharers))
+
+
+def written_share(home: Home, name: str) -> Share | None:
+    """What a worker was started with."""
+    try:
+        text = config_path(home, name).read_text(encoding="utf-8")
+        return msgspec.convert(tomllib.loads(text).get("worker", {}), Share)
+    except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError):
+        return None  # by somebody else's hand, or by its owner's settings
 
 
 def user_settings(home: Home) -> dict[str, Any]:

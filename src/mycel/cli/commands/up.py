@@ -55,6 +55,12 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 def _start(chosen: Namespace) -> Running:
     running, started = local_swarm.up(chosen.home, chosen.workers, chosen.port)
+    for name in running.kept:
+        print(
+            f"mycel: {name} is busy, and keeps more than its share of the machine until it starts "
+            "again",
+            file=sys.stderr,
+        )
     for name in local_swarm.unregistered(running):
         print(
             f"mycel: {name} runs, and the scheduler does not know it yet: its log in "
