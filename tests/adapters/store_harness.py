@@ -20,9 +20,8 @@ from mycel.core.journal import (
     LeaseGranted,
     TaskEnded,
 )
-from mycel.core.journal_codec import encode_shape, encode_stages
+from mycel.core.journal_codec import encode_stages
 from mycel.core.model.stages import Stage
-from mycel.core.model.work import Shape
 from mycel.store.interface import Done, Journal, Reader
 from mycel.store.sqlite.commit_pace import Pace
 from mycel.store.sqlite.sqlite_journal import SqliteStore
@@ -230,7 +229,5 @@ def lease(worker: str = "worker-1", number: int = 7) -> LeaseGranted:
     return LeaseGranted(
         PeerId(worker),
         LeaseId(number),
-        encode_shape(Shape("process")),
-        4,
         ("/ip4/127.0.0.1/tcp/1",),
     )

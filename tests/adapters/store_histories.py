@@ -263,12 +263,14 @@ def _handed(entries: list[Entry], unfinished: set[JobNumber]) -> list[HandedResu
 
 
 def _leases(entries: list[Entry]) -> list[LeaseGranted]:
-    held: dict[tuple[str, int], LeaseGranted] = {}
+    held: dict[str, LeaseGranted] = {}
     for entry in entries:
         if isinstance(entry, LeaseGranted):
-            held[entry.worker, entry.lease] = entry
+            held[entry.worker] = entry
         if isinstance(entry, LeaseEnded):
-            held.pop((entry.worker, entry.lease), None)
+            before = held.get(entry.worker)
+            if before is not None and before.lease == entry.lease:
+                del held[entry.worker]
     return [held[key] for key in sorted(held)]
 
 

@@ -14,8 +14,8 @@ from mycel.api.http.problems import Problem
 from mycel.api.submission.bodies import RequirementsBody, TaskBody
 from mycel.api.submission.conversion import specification
 from mycel.core.errors import TooMany
-from mycel.core.identifiers import RequestId
-from mycel.core.messages import Request
+from mycel.core.identifiers import LeaseId, ShapeNumber
+from mycel.core.messages import Introduce
 from mycel.core.model.jobs import Group
 from mycel.swarm import message_codec
 from mycel.swarm.frame_limits import CONTROL_BYTES_MAX
@@ -146,7 +146,8 @@ def test_the_most_that_workers_are_asked_for_fits_into_a_message() -> None:
     asked = RequirementsBody(labels=most(""), software=most("1"), custom=most(1.0))
     found = specification(TaskBody(python="m:f", env=most(""), requirements=asked))
     shape = Group.of(found, "owner").shape
-    frame = message_codec.encode(Request(RequestId(1), shape, 1, token=bytes(10_000)))
+    introduce = Introduce(LeaseId(1), ShapeNumber(1), shape, bytes(10_000))
+    frame = message_codec.encode(introduce)
     assert len(frame) < CONTROL_BYTES_MAX
 
 

@@ -7,15 +7,15 @@ import pytest
 
 from mycel.core.events import Event, HeartbeatReceived, LinkDown, LinkUp, Received, SilenceNoticed
 from mycel.core.identifiers import LeaseId, PeerId, RequestId
-from mycel.core.messages import Offer, Release
+from mycel.core.messages import Closed, Renew
 from mycel.membership.links import EARLY_BATCHES_MAX, HALF_SECONDS, Links
 from mycel.swarm import message_codec
 from mycel.swarm.interface import CONTROL_PROTOCOL, WORK_PROTOCOL
 from tests.simulation.time import ProcessClock, VirtualClock
 
 PEER = PeerId("peer")
-RELEASE = Release(LeaseId(1), 1)
-OFFER = Offer(RequestId(1), False, "no")
+RENEW = Renew(1.0, LeaseId(1))
+CLOSED = Closed(RequestId(1), "no", True)
 
 
 class End:
@@ -67,9 +67,9 @@ def test_a_link_is_up_with_its_second_stream(stage: Stage) -> None:
 
 def test_frames_before_that_wait(stage: Stage) -> None:
     stage.links.stream_opened(stage.work)
-    stage.links.frames(stage.work, [message_codec.encode(RELEASE)], 5.0)
+    stage.links.frames(stage.work, [message_codec.encode(RENEW)], 5.0)
     stage.links.stream_opened(stage.control)
-    assert stage.events == [LinkUp(PEER), Received(PEER, RELEASE, 5.0)]
+    assert stage.events == [LinkUp(PEER), Received(PEER, RENEW, 5.0)]
 
 
 def test_half_a_link_is_given_up(stage: Stage) -> None:
@@ -88,22 +88,22 @@ def test_a_whole_link_is_not(stage: Stage) -> None:
 def test_too_many_of_them_end_it(stage: Stage) -> None:
     stage.links.stream_opened(stage.work)
     for _ in range(EARLY_BATCHES_MAX + 1):
-        stage.links.frames(stage.work, [message_codec.encode(RELEASE)], 5.0)
+        stage.links.frames(stage.work, [message_codec.encode(RENEW)], 5.0)
     assert stage.work.is_closed
     assert not stage.links.is_linked(PEER)
 
 
 def test_each_message_has_its_stream(stage: Stage) -> None:
     stage.open()
-    stage.links.send(PEER, RELEASE)
-    stage.links.send(PEER, OFFER)
-    assert stage.work.written == [message_codec.encode(RELEASE)]
-    assert stage.control.written == [message_codec.encode(OFFER)]
+    stage.links.send(PEER, RENEW)
+    stage.links.send(PEER, CLOSED)
+    assert stage.work.written == [message_codec.encode(RENEW)]
+    assert stage.control.written == [message_codec.encode(CLOSED)]
 
 
 def test_nothing_is_sent_on_half_a_link(stage: Stage) -> None:
     stage.links.stream_opened(stage.work)
-    stage.links.send(PEER, RELEASE)
+    stage.links.send(PEER, RENEW)
     assert stage.work.written == []
 
 
@@ -120,9 +120,9 @@ def test_the_end_of_either_stream_is_the_end(stage: Stage, which: str) -> None:
 
 def test_what_is_not_ours_ends_the_link(stage: Stage) -> None:
     stage.open()
-    good = message_codec.encode(RELEASE)
+    good = message_codec.encode(RENEW)
     stage.links.frames(stage.work, [good, msgspec.msgpack.encode(["nonsense"]), good], 5.0)
-    assert stage.events[1] == Received(PEER, RELEASE, 5.0)
+    assert stage.events[1] == Received(PEER, RENEW, 5.0)
     assert isinstance(stage.events[2], LinkDown)
     assert "not a work message" in stage.events[2].cause
     assert len(stage.events) == 3
@@ -134,7 +134,7 @@ def test_a_new_link_replaces_one_whose_end_nobody_noticed(stage: Stage) -> None:
     stage.links.stream_opened(End(CONTROL_PROTOCOL))
     kinds = [type(event) for event in stage.events]
     assert kinds == [LinkUp, LinkDown, LinkUp]
-    stage.links.frames(stage.work, [message_codec.encode(RELEASE)], 5.0)
+    stage.links.frames(stage.work, [message_codec.encode(RENEW)], 5.0)
     assert len(stage.events) == 3, "the old stream is not listened to"
 
 
@@ -150,7 +150,7 @@ def test_signs_of_life_are_passed_on(stage: Stage) -> None:
 @pytest.mark.parametrize("batches", [[10], [1] * 10, [3, 7]])
 def test_each_frame_that_is_no_message_counts(stage: Stage, batches: list[int]) -> None:
     stage.open()
-    good = message_codec.encode(OFFER)
+    good = message_codec.encode(CLOSED)
     stage.links.frames(stage.control, [good], 1.0)
     for count in batches:
         stage.links.frames(stage.control, [b"\xc1garbage", good] * count, 1.0)
@@ -165,6 +165,6 @@ def test_each_frame_that_is_no_message_counts(stage: Stage, batches: list[int]) 
 
 def test_a_message_that_cannot_be_sent_costs_the_link_alone(stage: Stage) -> None:
     stage.open()
-    stage.links.send(PEER, Offer(RequestId(1), False, "half \ud800 a pair"))
+    stage.links.send(PEER, Closed(RequestId(1), "half \ud800 a pair", True))
     assert isinstance(stage.events[-1], LinkDown)
     assert "cannot be sent" in stage.events[-1].cause

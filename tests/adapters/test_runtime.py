@@ -8,7 +8,7 @@ import pytest
 
 from mycel.core.effects import Effect, Note, Record, SendAhead
 from mycel.core.events import Event, LinkUp, Tick, WallClock
-from mycel.core.identifiers import JobNumber, PeerId
+from mycel.core.identifiers import JobNumber, LeaseId, PeerId
 from mycel.core.journal import Entry, EntryRefused, JobClosed
 from mycel.core.messages import Renew
 from mycel.runtime.runtime import STALLED_SECONDS, Done, Runtime
@@ -192,7 +192,10 @@ def test_a_failed_commit_ends_everything() -> None:
 
 def test_a_fault_of_the_machine_ends_everything() -> None:
     stage = Stage()
-    stage.machine.effects = [Note("before", {}), SendAhead(PeerId("nobody"), Renew(0.0, []))]
+    stage.machine.effects = [
+        Note("before", {}),
+        SendAhead(PeerId("nobody"), Renew(0.0, LeaseId(0))),
+    ]
     stage.tell()
     stage.run()
     assert stage.left == ["before"]

@@ -334,7 +334,7 @@ class TestValues:
         offenders: dict[str, Entry] = {
             "task": msgspec.structs.replace(task_ended(), exit_code=huge),
             "attempt": msgspec.structs.replace(attempt_ended(), number=huge),
-            "lease": msgspec.structs.replace(lease(), slots=huge),
+            "lease": msgspec.structs.replace(lease(), lease=huge),
             "health": WorkerMeasured(PeerId("w"), 1.0, 1.0, 1.0, huge, None),
             "profile": ProfileSeen("kind", huge, 1, 1.0),
         }
@@ -652,7 +652,9 @@ class TestReads:
         (error,) = commit(harness, [task_ended(1, 5)])
         assert error is not None
 
-    def test_leases_are_kept_until_they_end(self, harness: Harness) -> None:
+    def test_the_last_registration_of_a_worker_is_kept_until_it_ends(
+        self, harness: Harness
+    ) -> None:
         commit_soundly(harness, [lease("a", 1), lease("b", 2), lease("a", 3)])
         commit_soundly(harness, [LeaseEnded(PeerId("a"), LeaseId(1), "expired")])
         harness.reopen()

@@ -33,10 +33,8 @@ from mycel.core.messages import (
     WIRE_VERSION,
     Assign,
     HeldAttempt,
-    Offer,
     Outcome,
     Register,
-    Request,
     Results,
     Returned,
     WorkMessage,
@@ -106,7 +104,8 @@ class Court:
         self.hashed = 0
         """How many authenticators the scheduler has made or checked."""
         self._jobs = 0
-        self._leases = 0
+        self.closed_for = ""
+        """Workers that come take no new work: all that they have they had before."""
         self.boot()
 
     def boot(self) -> None:
@@ -122,6 +121,7 @@ class Court:
 
     def kill(self) -> None:
         self.harness.reopen()
+        self.closed_for = "it is drained"
 
     def tell(self, event: Event) -> list[Effect]:
         effects = self.machine.handle(event, self.now)
@@ -138,7 +138,7 @@ class Court:
                 self.given += given_by(effect.peer, effect.message)
         return effects
 
-    def hear(self, peer: PeerId, message: WorkMessage | Offer) -> list[Effect]:
+    def hear(self, peer: PeerId, message: WorkMessage) -> list[Effect]:
         return self.tell(Received(peer, message, self.now))
 
     def come(
@@ -149,7 +149,17 @@ class Court:
     ) -> list[Effect]:
         free = Ledger(MACHINE).free
         register = Register(
-            WIRE_VERSION, 1, 0.0, peer, MACHINE, free, (), [], held or [], outcomes or []
+            version=WIRE_VERSION,
+            boot=1,
+            clock=0.0,
+            name=peer,
+            capabilities=MACHINE,
+            free=free,
+            addresses=(),
+            leases=[],
+            attempts=held or [],
+            outcomes=outcomes or [],
+            closed_for=self.closed_for,
         )
         return self.hear(peer, register)
 
@@ -157,30 +167,12 @@ class Court:
         self.tell(LinkDown(peer, "the peer closed it"))
 
     def submit(self, count: int, need: Requirements | None = None) -> JobId:
-        """Every request for a lease that comes of it is granted."""
         self._jobs += 1
         job = ulid(self._jobs, bytes(10))
         work = WORK if need is None else Specification(WORK.work, need)
         request = RequestId(self._jobs)
-        self.grant(self.tell(Submit(request, job, "", "owner", work, count, b"", close=True)))
+        self.tell(Submit(request, job, "", "owner", work, count, b"", close=True))
         return job
-
-    def grant(self, effects: list[Effect]) -> None:
-        asked = [
-            (one.peer, one.message)
-            for one in effects
-            if isinstance(one, Send) and isinstance(one.message, Request)
-        ]
-        for peer, request in asked:
-            self._leases += 1
-            offer = Offer(
-                request.request,
-                True,
-                lease=LeaseId(self._leases),
-                slots=request.slots,
-                window=request.slots,
-            )
-            self.grant(self.hear(peer, offer))
 
     def ends(self) -> list[TaskEnded | AttemptEnded]:
         return [one for one in self.entries if isinstance(one, TaskEnded | AttemptEnded)]

@@ -22,19 +22,16 @@ from mycel.core.effects import (
     TaskStreamed,
     TaskWrote,
 )
-from mycel.core.events import Submit
-from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId, fenced, ulid
+from mycel.core.identifiers import AttemptId, LeaseId, PeerId, fenced
 from mycel.core.journal import PartKept, TaskEnded
 from mycel.core.messages import (
     Accepted,
     CheckpointPart,
     CheckpointWanted,
     Kill,
-    Offer,
     Outcome,
     Progressed,
     Refused,
-    Request,
     ResultPart,
     Results,
     Returned,
@@ -55,7 +52,6 @@ from .forging import (
     JOBS,
     MALLORY,
     TASKS,
-    WORK,
     WORKERS,
     Court,
     Given,
@@ -178,8 +174,8 @@ def everything_said_of(one: Given) -> list[WorkMessage]:
         CheckpointPart(attempt, 1, 0, 6, b"", b"forged"),
         CheckpointWanted(attempt, 0),
         ResultPart(attempt, 0, FORGED),
-        Accepted(one.lease, attempt, 1),
-        Refused(attempt, 1, one.lease, "no"),
+        Accepted(attempt, 1),
+        Refused([attempt], "no_room", "no"),
         Returned([attempt], [], "no"),
         Results(0.0, [one.outcome(FORGED)], []),
     ]
@@ -198,7 +194,7 @@ def test_within_a_boot_only_the_worker_that_was_given_an_attempt_is_heard_of_it(
     court.come(MALLORY)
     for one in out:
         known = court.machine.state.attempts[one.attempt]
-        lease = known.lease
+        slots = known.slots
         for thief in (MALLORY, *WORKERS):
             if thief == one.worker:
                 continue
@@ -207,7 +203,7 @@ def test_within_a_boot_only_the_worker_that_was_given_an_attempt_is_heard_of_it(
                 assert not touched(effects), message
             assert court.machine.task_of(thief, one.attempt) is None
         assert court.machine.state.attempts[one.attempt] is known
-        assert (known.started_at, known.progress, known.lease) == (None, b"", lease)
+        assert (known.started_at, known.progress, known.slots) == (None, b"", slots)
     court.come(MALLORY, [one.held() for one in out], [one.outcome(FORGED) for one in out])
     assert court.out()[: len(out)] == out
     assert court.ends() == []
@@ -217,18 +213,6 @@ def test_within_a_boot_only_the_worker_that_was_given_an_attempt_is_heard_of_it(
     ends = [one for one in court.ends() if isinstance(one, TaskEnded)]
     assert {end.value for end in ends} == {GENUINE}
     assert len(ends) == len(out)
-
-
-def test_an_offer_answers_only_whoever_was_asked(harness: Harness) -> None:
-    court = Court(harness)
-    court.come(WORKERS[0])
-    submit = Submit(RequestId(1), ulid(1, bytes(10)), "", "owner", WORK, 1, b"", close=True)
-    [request] = [one for one in sent(court.tell(submit)) if isinstance(one, Request)]
-    court.come(MALLORY)
-    court.hear(MALLORY, Offer(request.request, False, "nobody here"))
-    offer = Offer(request.request, True, lease=LeaseId(7), slots=1, window=1)
-    court.hear(WORKERS[0], offer)
-    assert [one.worker for one in court.out()] == [WORKERS[0]]
 
 
 def made_up(court: Court, count: int) -> list[Given]:

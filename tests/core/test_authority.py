@@ -1,4 +1,4 @@
-"""A worker checks by what right it is asked, on its own, and again when that right ends."""
+"""A worker checks by what right it is used, on its own, and again when that right ends."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from mycel.core.effects import Effect, Send
+from mycel.core.effects import Effect, Send, WithdrawRuns
 from mycel.core.events import LinkUp, Received, Revoked, SpoolLoaded, Tick, WallClock
-from mycel.core.identifiers import PeerId, RequestId
+from mycel.core.identifiers import AttemptId, JobId, JobNumber, PeerId, ShapeNumber
 from mycel.core.machine_settings import WorkerSettings
-from mycel.core.messages import LeaseOver, Offer, Request
+from mycel.core.messages import Assign, Bundle, Introduce, Refused
+from mycel.core.messages.refusals import NO_RIGHT, RULES
 from mycel.core.model.resources import Capabilities, GpuRequirement, Requirements
-from mycel.core.model.work import Shape
+from mycel.core.model.work import Shape, Work
 from mycel.core.rights import Rights
 from mycel.core.worker import WorkerMachine
 from mycel.core.worker.authorization import AcceptRules
@@ -47,29 +48,59 @@ class Stage:
             rules=rules or AcceptRules(),
         )
         self.now = 0.0
+        self.attempts = 0
         for event in (SpoolLoaded(1, {}), WallClock(UNIX), LinkUp(SCHEDULER)):
             self.handle(event)
 
     def handle(self, event: Any) -> list[Effect]:
         return self.machine.handle(event, self.now)
 
-    def ask(self, shape: Shape = SHAPE, token: bytes = b"token") -> Offer:
-        request = Request(RequestId(1), shape, 1, token)
-        effects = self.handle(Received(SCHEDULER, request, self.now))
-        return next(offer for offer in sent(effects) if isinstance(offer, Offer))
+    def introduce(self, shape: Shape = SHAPE, token: bytes = b"token") -> None:
+        lease = self.machine.scheduler(SCHEDULER).lease
+        message = Introduce(lease, ShapeNumber(1), shape, token)
+        self.handle(Received(SCHEDULER, message, self.now))
+
+    def assign(self, count: int = 1) -> list[Effect]:
+        self.attempts += count
+        bundle = Bundle(
+            AttemptId(self.attempts - count + 1),
+            JobNumber(1),
+            JobId("job"),
+            1,
+            Work("process"),
+            list(range(count)),
+            [1] * count,
+            [],
+        )
+        lease = self.machine.scheduler(SCHEDULER).lease
+        assign = Assign(lease, ShapeNumber(1), 1, [bundle])
+        return self.handle(Received(SCHEDULER, assign, self.now))
+
+    def ask(self, shape: Shape = SHAPE, token: bytes = b"token") -> Refused | None:
+        """How it refuses a task; None if it takes it."""
+        self.introduce(shape, token)
+        return next(iter(refusals(self.assign())), None)
 
 
 def sent(effects: list[Effect]) -> list[Any]:
     return [effect.message for effect in effects if isinstance(effect, Send)]
 
 
+def refusals(effects: list[Effect]) -> list[Refused]:
+    return [one for one in sent(effects) if isinstance(one, Refused)]
+
+
+def withdrawn(effects: list[Effect]) -> list[list[AttemptId]]:
+    return [one.attempts for one in effects if isinstance(one, WithdrawRuns)]
+
+
 def other(**changes: Any) -> Rights:
     return msgspec.structs.replace(GOOD, **changes)
 
 
-def test_a_good_token_gets_a_lease() -> None:
-    assert Stage(GOOD).ask().yes
-    assert Stage(other(priority_max=None, caps=())).ask().yes
+def test_tasks_with_a_good_token_are_taken() -> None:
+    assert Stage(GOOD).ask() is None
+    assert Stage(other(priority_max=None, caps=())).ask() is None
 
 
 @pytest.mark.parametrize(
@@ -88,15 +119,16 @@ def test_a_good_token_gets_a_lease() -> None:
 def test_what_the_token_does_not_give_is_refused_with_the_reason(
     rights: Rights | str, reason: str
 ) -> None:
-    offer = Stage(rights).ask()
-    assert not offer.yes
-    assert reason in offer.reason
+    refused = Stage(rights).ask()
+    assert refused is not None
+    assert refused.code == NO_RIGHT
+    assert reason in refused.reason
 
 
-def test_without_a_token_there_is_no_lease() -> None:
-    offer = Stage(GOOD).ask(token=b"")
-    assert not offer.yes
-    assert "got none" in offer.reason
+def test_without_a_token_nothing_is_taken() -> None:
+    refused = Stage(GOOD).ask(token=b"")
+    assert refused is not None
+    assert "got none" in refused.reason
 
 
 @pytest.mark.parametrize(("most", "allowed"), [(None, False), (5.1, False), (5.0, True)])
@@ -136,56 +168,43 @@ def test_caps_count_gpus_too() -> None:
 )
 def test_the_workers_own_rules(rules: AcceptRules, yes: bool) -> None:
     shape = Shape("container", Requirements(cpu_cores=1), image="alpine:3", user="alice")
-    offer = Stage(GOOD, rules).ask(shape)
-    assert offer.yes is yes
-    assert yes or "it" in offer.reason
+    refused = Stage(GOOD, rules).ask(shape)
+    assert (refused is None) is yes
+    assert refused is None or refused.code == RULES
 
 
-def test_a_lease_ends_with_its_token() -> None:
+def test_nothing_is_begun_after_the_end_of_its_token() -> None:
     stage = Stage(other(expires_at=UNIX + 100))
-    assert stage.ask().yes
+    assert stage.ask() is None
+    stage.assign(2)
     stage.now = 159.0
-    assert not sent(stage.handle(Tick()))
+    assert not withdrawn(stage.handle(Tick()))
     wake_at = stage.machine.wake_at
     assert wake_at is not None
     assert wake_at <= 160.0
     stage.now = 160.0
-    [over] = [one for one in sent(stage.handle(Tick())) if isinstance(one, LeaseOver)]
-    assert over.reason == "its token has expired"
-    assert not stage.machine.grants
-    assert not stage.ask().yes
+    effects = stage.handle(Tick())
+    assert [(one.attempts, one.reason) for one in refusals(effects)] == [
+        ([3], "its token has expired")
+    ]
+    assert withdrawn(effects) == [[1, 2]], "unless they have begun, which the driver knows"
+    assert refusals(stage.assign()), "the same right is no good"
+    assert stage.ask() is not None
 
 
 def test_a_clock_that_was_set_counts() -> None:
     stage = Stage(other(expires_at=UNIX + 100))
-    assert stage.ask().yes
+    assert stage.ask() is None
     stage.now = 1.0
     stage.handle(WallClock(UNIX + 1000))
-    messages = sent(stage.handle(Tick()))
-    assert any(isinstance(one, LeaseOver) for one in messages)
+    assert withdrawn(stage.handle(Tick()))
 
 
 def test_a_revocation_ends_what_stands_on_it_and_nothing_else() -> None:
     stage = Stage(GOOD)
-    assert stage.ask().yes
-    assert not sent(stage.handle(Revoked(frozenset({b"another"}))))
-    messages = sent(stage.handle(Revoked(frozenset({b"first"}))))
-    assert [one.reason for one in messages if isinstance(one, LeaseOver)] == [
-        "its token was revoked"
-    ]
-    offer = stage.ask()
-    assert (offer.yes, offer.reason) == (False, "its token was revoked")
-
-
-def test_a_request_that_waits_for_room_does_not_outlive_its_token() -> None:
-    stage = Stage(GOOD)
-    everything = Request(RequestId(1), SHAPE, 8, b"token")
-    [taken, *_] = sent(stage.handle(Received(SCHEDULER, everything, 0.0)))
-    assert (taken.yes, taken.slots) == (True, 8)
-    waits = Request(RequestId(2), SHAPE, 1, b"token")
-    assert not any(
-        isinstance(one, Offer) for one in sent(stage.handle(Received(SCHEDULER, waits, 0.0)))
-    )
-    messages = sent(stage.handle(Revoked(frozenset({b"first"}))))
-    [offer] = [one for one in messages if isinstance(one, Offer)]
-    assert (offer.request, offer.yes, offer.reason) == (2, False, "its token was revoked")
+    assert stage.ask() is None
+    assert not withdrawn(stage.handle(Revoked(frozenset({b"another"}))))
+    assert withdrawn(stage.handle(Revoked(frozenset({b"first"}))))
+    refused = stage.ask()
+    assert refused is not None
+    assert (refused.code, refused.reason) == (NO_RIGHT, "its token was revoked")

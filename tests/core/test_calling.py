@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from mycel.core import events
-from mycel.core.effects import Announce, Dial, Effect, Part, Seek, Send
+from mycel.core.effects import Announce, Dial, Effect, Part, Seek, Send, SendAhead
 from mycel.core.events import Sighting
-from mycel.core.identifiers import JobId, LeaseId, PeerId, RequestId, ulid
+from mycel.core.identifiers import JobId, PeerId, RequestId, ulid
 from mycel.core.invariants import check_scheduler
 from mycel.core.journal import Restored
 from mycel.core.machine_settings import SchedulerSettings
-from mycel.core.messages import WIRE_VERSION, Offer, Register, Request
+from mycel.core.messages import WIRE_VERSION, Assign, Register
 from mycel.core.model.jobs import Specification
 from mycel.core.model.resources import Capabilities, Ledger, Requirements
 from mycel.core.model.work import Work
@@ -90,11 +89,6 @@ class Stage:
         )
         return self.tell(events.Received(PeerId(name), message, self.now))
 
-    def grant(self, request: Request, worker: str) -> list[Effect]:
-        lease = LeaseId(next(self._numbers))
-        offer = Offer(request.request, True, lease=lease, slots=1, window=1)
-        return self.tell(events.Received(PeerId(worker), offer, self.now))
-
     @property
     def states(self) -> dict[str, str]:
         views: list[WorkerView] = []
@@ -111,21 +105,20 @@ def dialled(effects: list[Effect]) -> list[str]:
     return [effect.peer for effect in effects if isinstance(effect, Dial)]
 
 
-def requests(effects: list[Effect]) -> Iterator[tuple[str, Request]]:
-    for effect in effects:
-        if isinstance(effect, Send) and isinstance(effect.message, Request):
-            yield effect.peer, effect.message
+def assigned(effects: list[Effect]) -> list[str]:
+    """Who was sent tasks."""
+    sent = [effect for effect in effects if isinstance(effect, Send | SendAhead)]
+    return [effect.peer for effect in sent if isinstance(effect.message, Assign)]
 
 
-def test_a_known_worker_is_called_when_work_comes_and_asked_when_it_registers() -> None:
+def test_a_known_worker_is_called_when_work_comes_and_used_when_it_registers() -> None:
     stage = Stage()
     stage.see("small")
     stage.see("large", LARGE)
     assert stage.states == {"small": "known", "large": "known"}
     assert dialled(stage.submit(memory=32 << 30)) == ["large"], "the whole requirement counts"
     assert stage.states == {"small": "known", "large": "called"}
-    [(asked, _)] = requests(stage.register("large", LARGE))
-    assert asked == "large"
+    assert assigned(stage.register("large", LARGE)) == ["large"]
     assert stage.states["large"] == "healthy"
 
 
@@ -158,7 +151,7 @@ def test_a_call_that_nobody_answers_soon_makes_another_be_called() -> None:
     stage.see("one")
     stage.see("two")
     [first] = dialled(stage.submit())
-    [second] = dialled(stage.run_until(stage.machine.state.settings.request_seconds + 0.1))
+    [second] = dialled(stage.run_until(stage.machine.state.settings.call_seconds + 0.1))
     assert {first, second} == {"one", "two"}
     assert stage.states == {"one": "called", "two": "called"}
 
@@ -173,9 +166,8 @@ def test_a_late_call_for_what_was_cancelled_leaves_the_next_job_alone() -> None:
     stage.tell(events.DialFailed(PeerId("one"), refused=True))
     assert not stage.machine.state.queues, "nothing is left of its shape"
     stage.submit()
-    stage.run_until(stage.machine.state.settings.request_seconds + 0.1)  # "two" is late
-    [(asked, _)] = requests(stage.register("three"))
-    assert asked == "three"
+    stage.run_until(stage.machine.state.settings.call_seconds + 0.1)  # "two" is late
+    assert assigned(stage.register("three")) == ["three"]
 
 
 def test_a_call_for_what_was_cancelled_serves_the_next_job_of_its_shape() -> None:
@@ -288,8 +280,7 @@ def test_a_shape_whose_workers_are_busy_is_sought_every_interval() -> None:
     stage.register("small")
     effects = stage.submit(count=5)
     assert not kinds(effects, Seek)
-    [(worker, request)] = requests(effects)
-    assert not kinds(stage.grant(request, worker), Seek)
+    assert assigned(effects) == ["small"]
     assert not kinds(stage.run_until(9.9), Seek)
     assert len(kinds(stage.run_until(10.2), Seek)) == 1
 
@@ -297,8 +288,7 @@ def test_a_shape_whose_workers_are_busy_is_sought_every_interval() -> None:
 def test_a_shape_with_enough_is_not_sought() -> None:
     stage = Stage(SchedulerSettings(discovery_interval=10.0))
     stage.register("small")
-    [(worker, request)] = requests(stage.submit())
-    stage.grant(request, worker)
+    assert assigned(stage.submit()) == ["small"]
     assert not kinds(stage.run_until(14.0), Seek)
 
 
@@ -317,13 +307,12 @@ def test_work_after_a_pause_is_announced() -> None:
 def test_above_its_links_a_scheduler_parts_from_the_idle() -> None:
     stage = Stage(SchedulerSettings(linked_workers_max=2, known_seconds=100.0))
     stage.register("one")
-    [(worker, request)] = requests(stage.submit())
-    stage.grant(request, worker)
+    assert assigned(stage.submit()) == ["one"]
     stage.register("two")
     [part] = kinds(stage.register("three"), Part)
     assert part == Part(PeerId("two"), 100.0), "one works; two is the longest unused"
     assert stage.states == {"one": "healthy", "two": "known", "three": "healthy"}
-    assert dialled(stage.submit(count=6)) == ["two"], "and is called when it is wanted"
+    assert dialled(stage.submit(count=20)) == ["two"], "and is called when it is wanted"
     stage.register("two")
     assert stage.states["two"] == "healthy"
 

@@ -5,29 +5,27 @@ from __future__ import annotations
 from mycel.core import events, messages
 from mycel.core.effects import Emptied, KillRuns, WithdrawRuns
 from mycel.core.identifiers import AttemptId, RequestId
-from mycel.core.messages import Closed, LoadChange, Offer, Register, Returned
+from mycel.core.messages import Closed, LoadChange, Register, Returned
+from mycel.core.messages.refusals import CLOSED
 from mycel.core.rights import Rights
 
-from .worker_stage import PEER, Stage, request, told
+from .worker_stage import PEER, Stage, told
 
 
-def test_it_says_no_and_why_until_the_last_cause_is_gone() -> None:
+def test_it_refuses_and_says_why_until_the_last_cause_is_gone() -> None:
     stage = Stage()
+    stage.introduce()
     stage.shut()
     stage.do(events.Shut("hours", "it is day", None))
-    [offer] = stage.hear(request())
-    assert isinstance(offer, Offer)
-    assert (offer.yes, offer.reason) == (False, "its owner is here")
+    assert stage.refused(stage.send()) == (CLOSED, "its owner is here")
     stage.now = 1.0
     stage.do(events.Reopen("owner"))
-    [offer] = stage.hear(request())
-    assert isinstance(offer, Offer)
-    assert (offer.yes, offer.reason) == (False, "it is day")
+    assert stage.refused(stage.send()) == (CLOSED, "it is day")
     stage.now = 2.0
     [change] = told(stage.do(events.Reopen("hours")))
     assert isinstance(change, LoadChange)
     assert (change.accepting, change.closed_for) == (True, "")
-    stage.lease()
+    assert stage.assign()
 
 
 def test_schedulers_hear_of_it_at_once_and_with_each_new_link() -> None:
@@ -44,7 +42,8 @@ def test_schedulers_hear_of_it_at_once_and_with_each_new_link() -> None:
 
 def test_what_runs_goes_on_and_the_rest_goes_back() -> None:
     stage = Stage()
-    [first, second] = stage.assign(stage.lease(), 2)
+    stage.introduce()
+    [first, second] = stage.assign(2)
     stage.start(first)
     effects = stage.shut()
     assert [one.attempts for one in effects if isinstance(one, WithdrawRuns)] == [[second]]
@@ -58,7 +57,8 @@ def test_what_runs_goes_on_and_the_rest_goes_back() -> None:
 
 def test_after_the_grace_what_runs_is_stopped_and_handed_back() -> None:
     stage = Stage()
-    [run] = stage.assign(stage.lease())
+    stage.introduce()
+    [run] = stage.assign()
     stage.start(run)
     stage.shut(after=5.0)
     stage.now = 4.9
@@ -72,7 +72,8 @@ def test_after_the_grace_what_runs_is_stopped_and_handed_back() -> None:
 
 def test_what_has_ended_before_it_could_be_stopped_is_a_result() -> None:
     stage = Stage()
-    [run] = stage.assign(stage.lease())
+    stage.introduce()
+    [run] = stage.assign()
     stage.start(run)
     stage.shut(after=0.0)
     stage.do(events.Tick())
@@ -81,7 +82,8 @@ def test_what_has_ended_before_it_could_be_stopped_is_a_result() -> None:
 
 def test_who_opens_again_before_the_grace_stops_nothing() -> None:
     stage = Stage()
-    [run] = stage.assign(stage.lease())
+    stage.introduce()
+    [run] = stage.assign()
     stage.start(run)
     stage.shut(after=5.0)
     stage.do(events.Reopen("owner"))
@@ -91,7 +93,8 @@ def test_who_opens_again_before_the_grace_stops_nothing() -> None:
 
 def test_a_worker_that_is_to_stop_says_when_it_is_empty() -> None:
     stage = Stage()
-    [run] = stage.assign(stage.lease())
+    stage.introduce()
+    [run] = stage.assign()
     stage.start(run)
     effects = stage.do(events.Shut("stop", "it is about to stop", 30.0))
     assert Emptied() not in effects

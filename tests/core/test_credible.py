@@ -14,7 +14,7 @@ from mycel.core.journal import AttemptEnded, TaskEnded
 from mycel.core.model.resources import Ledger
 from mycel.core.model.stages import Stage
 from tests.core.keys import proof
-from tests.core.test_staging import JOB, MACHINE, WORKER, Bench
+from tests.core.test_staging import JOB, MACHINE, WORKER, Bench, assignment
 
 
 def told(**outcome: Any) -> Bench:
@@ -22,13 +22,7 @@ def told(**outcome: Any) -> Bench:
     bench = Bench()
     bench.come()
     sent = bench.submit((Stage("a"),), 1)
-    [request] = [effect.message for effect in sent if isinstance(effect, Send)]
-    assert isinstance(request, messages.Request)
-    offer = messages.Offer(request.request, True, lease=LeaseId(7), slots=1, window=1)
-    sent = bench.tell(Received(WORKER, offer, 1.0))
-    [assign] = [effect.message for effect in sent if isinstance(effect, Send)]
-    assert isinstance(assign, messages.Assign)
-    [bundle] = assign.bundles
+    [bundle] = assignment(sent).bundles
     said = messages.Outcome(bundle.first, bundle.job, 0, **({"state": "succeeded"} | outcome))
     bench.tell(Received(WORKER, messages.Results(1.0, [said], []), 1.0))
     return bench
@@ -124,11 +118,7 @@ def test_nobody_has_a_task_of_a_stage_that_has_not_started() -> None:
 def test_nobody_takes_a_task_by_the_attempt_of_another() -> None:
     bench = Bench()
     bench.come()
-    sent = bench.submit((Stage("a"),), 2)
-    [request] = [effect.message for effect in sent if isinstance(effect, Send)]
-    assert isinstance(request, messages.Request)
-    offer = messages.Offer(request.request, True, lease=LeaseId(7), slots=1, window=1)
-    bench.tell(Received(WORKER, offer, 1.0))
+    bench.submit((Stage("a"),), 1)
     [(attempt, out)] = bench.machine.state.attempts.items()
     other = PeerId("another")
     assert killed(reports(bench, other, attempt, out.job.number, 1)) == [attempt]

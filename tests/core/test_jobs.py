@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mycel.core.identifiers import JobId, JobNumber
+from mycel.core.identifiers import JobId, JobNumber, PeerId
 from mycel.core.model import bitmaps
 from mycel.core.model.jobs import Group, Job, Specification, index_of, job_of, task_key
 from mycel.core.model.resources import Requirements
@@ -34,7 +34,7 @@ def test_each_task_leaves_its_queue_once(
     counts: list[int], out_of_order: list[int], takes: list[int]
 ) -> None:
     job = job_with(*counts)
-    queue = ShapeQueue(job.groups[0].shape, 0, Usual())
+    queue = ShapeQueue(job.groups[0].shape, Usual())
     for block in job.blocks:
         queue.add_block(block)
     left: list[int] = []
@@ -52,7 +52,7 @@ def test_each_task_leaves_its_queue_once(
 
 def test_what_was_cancelled_is_not_ahead_of_anything() -> None:
     job = job_with(200, 10)
-    queue = ShapeQueue(job.groups[0].shape, 0, Usual())
+    queue = ShapeQueue(job.groups[0].shape, Usual())
     for block in job.blocks:
         queue.add_block(block)
     first, second = job.blocks
@@ -67,7 +67,7 @@ def test_what_was_cancelled_is_not_ahead_of_anything() -> None:
 
 def test_what_comes_back_goes_first() -> None:
     job = job_with(5)
-    queue = ShapeQueue(job.groups[0].shape, 0, Usual())
+    queue = ShapeQueue(job.groups[0].shape, Usual())
     [block] = job.blocks
     queue.add_block(block)
     [(_, first)] = queue.take(1)
@@ -80,12 +80,12 @@ def test_what_comes_back_goes_first() -> None:
 def test_old_tasks_wait_for_the_recovery_and_new_ones_do_not() -> None:
     old, new = job_with(3), job_with(2)
     old.blocks[0].old = True
-    queue = ShapeQueue(old.groups[0].shape, 0, Usual())
+    recovering = {PeerId("worker")}
+    queue = ShapeQueue(old.groups[0].shape, Usual(), recovering)
     queue.add_block(old.blocks[0])
     queue.add_block(new.blocks[0])
-    queue.recovering.add(("worker", 1))
     assert [block.job for block, _ in queue.take(9)] == [new, new]
-    queue.recovering.clear()
+    recovering.clear()
     assert [block.job for block, _ in queue.take(9)] == [old, old, old]
 
 

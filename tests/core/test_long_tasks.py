@@ -2,45 +2,52 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mycel.core import events
 from mycel.core.identifiers import LaneId
-from mycel.core.messages import Returned, Started
+from mycel.core.messages import Refused, Returned, Started, Window
+from mycel.core.messages.refusals import NO_ROOM
 
 from .worker_stage import Stage, told
 
 
-def test_a_long_task_is_told_with_the_room_that_is_left_beside_it() -> None:
+@pytest.fixture
+def stage() -> Stage:
     stage = Stage()
-    lease = stage.lease()
-    [run] = stage.assign(lease)
-    [started] = [one for one in told(stage.start(run)) if isinstance(one, Started)]
-    assert [(one.lease, one.size) for one in started.windows] == [(lease, 1)]
+    stage.introduce()
+    return stage
 
 
-def test_there_is_no_room_behind_it_however_quick_the_others_were() -> None:
-    stage = Stage()
-    lease = stage.lease()
-    [quick] = stage.assign(lease)
+def windows(effects: list[object]) -> list[tuple[Window, ...]]:
+    return [one.windows for one in effects if isinstance(one, Started)]
+
+
+def test_a_long_task_is_told_with_the_room_that_is_left_beside_it(stage: Stage) -> None:
+    [run] = stage.assign()
+    [[window]] = windows(told(stage.start(run)))
+    assert (window.shape, window.long) == (1, 1)
+
+
+def test_there_is_no_room_behind_it_however_quick_the_others_were(stage: Stage) -> None:
+    [quick] = stage.assign()
     stage.finish(quick, "succeeded")
-    [run] = [run.attempt for one in stage.send(lease, first=2) for run in getattr(one, "runs", [])]
-    [started] = [one for one in told(stage.start(run)) if isinstance(one, Started)]
-    assert [one.size for one in started.windows] == [1]
+    [run] = stage.assign(first=2)
+    [[window]] = windows(told(stage.start(run)))
+    assert window.long == 1
 
 
-def test_what_was_on_its_way_meanwhile_goes_back_at_once() -> None:
-    stage = Stage()
-    lease = stage.lease()
-    [run] = stage.assign(lease)
+def test_what_was_on_its_way_meanwhile_goes_back_at_once(stage: Stage) -> None:
+    [run] = stage.assign()
     stage.start(run)
-    [back] = told(stage.send(lease, first=2))
-    assert isinstance(back, Returned)
-    assert [(one.lease, one.size) for one in back.windows] == [(lease, 1)]
+    [back] = told(stage.send(first=2))
+    assert isinstance(back, Refused)
+    assert (back.attempts, back.code) == ([2], NO_ROOM)
+    assert [(one.shape, one.long) for one in back.windows] == [(1, 1)]
 
 
-def test_what_waits_for_a_lane_goes_back_when_the_last_one_is_taken_for_long() -> None:
-    stage = Stage()
-    lease = stage.lease()
-    runs = stage.assign(lease, 3)
+def test_what_waits_for_a_lane_goes_back_when_the_last_one_is_taken_for_long(stage: Stage) -> None:
+    runs = stage.assign(3)
     assert len(runs) == 2, "one in the lane, one behind it; the third waits for a place"
     back = [one for one in told(stage.start(runs[0])) if isinstance(one, Returned)]
     assert [len(one.attempts) for one in back] == [1]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mycel.core import events, messages
 from mycel.core.effects import Effect, Record, Send, SendAhead
-from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId, RequestId, fenced, ulid
+from mycel.core.identifiers import AttemptId, JobNumber, PeerId, RequestId, fenced, ulid
 from mycel.core.journal import BlockAppended, Restored
 from mycel.core.machine_settings import SchedulerSettings, WorkerSettings
 from mycel.core.messages import (
@@ -73,10 +73,10 @@ def test_tasks_that_come_in_one_turn_go_out_in_one_message() -> None:
         job = ulid(number, bytes(10))
         return events.Submit(RequestId(number), job, "", "owner", specification, 1, b"", close=True)
 
-    [request] = sent(scheduler.handle(submit(1), 0.1))
-    assert isinstance(request, messages.Request)
-    offer = messages.Offer(request.request, True, lease=LeaseId(7), slots=1, window=5)
-    assert len(sent(scheduler.handle(events.Received(WORKER, offer, 0.2), 0.2))) == 1
+    [_, first] = sent(scheduler.handle(submit(1), 0.1))
+    assert isinstance(first, Assign)
+    window = messages.Window(first.shape, 5)
+    scheduler.handle(events.Received(WORKER, Results(0.2, [], [window]), 0.2), 0.2)
     assert scheduler.handle(submit(2), 0.3, more=True) == []
     effects = scheduler.handle(submit(3), 0.3)
     jobs = {fenced(1, 2), fenced(1, 3)}
@@ -94,10 +94,10 @@ def test_large_arguments_go_in_several_messages() -> None:
     submit = events.Submit(
         RequestId(1), ulid(1, bytes(10)), "", "owner", specification, 5, arguments, True
     )
-    [request] = sent(scheduler.handle(submit, 0.1))
-    assert isinstance(request, messages.Request)
-    offer = messages.Offer(request.request, True, lease=LeaseId(7), slots=1, window=5)
-    found = sent(scheduler.handle(events.Received(WORKER, offer, 0.2), 0.2))
+    found = sent(scheduler.handle(submit, 0.1))
+    [first, *_] = [message for message in found if isinstance(message, Assign)]
+    window = messages.Window(first.shape, 5)
+    found += sent(scheduler.handle(events.Received(WORKER, Results(0.2, [], [window]), 0.2), 0.2))
     assigned = [message for message in found if isinstance(message, Assign)]
     assert sum(len(one.bundles[0].indices) for one in assigned) == 5
     for one in assigned:

@@ -6,11 +6,11 @@ from mycel.core import events
 from mycel.core.effects import Dial, Send
 from mycel.core.identifiers import PeerId
 from mycel.core.machine_settings import WorkerSettings
-from mycel.core.messages import Described, Request
+from mycel.core.messages import Described
 from mycel.core.model.resources import Ledger
 from mycel.core.worker import WorkerMachine
 
-from .test_calling import SMALL, Stage, kinds
+from .test_calling import SMALL, Stage, assigned, kinds
 
 SCHEDULER = PeerId("scheduler")
 DIRECT = "/ip4/192.168.1.7/tcp/4001/p2p/w"
@@ -33,12 +33,7 @@ def test_a_worker_is_dialled_where_it_said_last() -> None:
     stage = Stage()
     stage.tell(events.LinkUp(PeerId("w")))
     stage.register("w")
-    [asked] = [
-        effect.message
-        for effect in stage.submit()
-        if isinstance(effect, Send) and isinstance(effect.message, Request)
-    ]
-    stage.grant(asked, "w")
+    assert assigned(stage.submit()) == ["w"]
     moved = Described(SMALL, Ledger(SMALL).free, (DIRECT, THROUGH))
     assert stage.tell(events.Received(PeerId("w"), moved, stage.now)) == []
     served = Described(SMALL, Ledger(SMALL).free)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from mycel.core import events, messages
-from mycel.core.effects import Effect, Send
-from mycel.core.identifiers import PeerId, RequestId
+from mycel.core.effects import Effect, RunAttempts, Send, WithdrawRuns
+from mycel.core.identifiers import AttemptId, JobId, JobNumber, PeerId, ShapeNumber
 from mycel.core.machine_settings import WorkerSettings
-from mycel.core.messages import Described, LeaseOver, Offer
+from mycel.core.messages import Described, Refused
+from mycel.core.messages.refusals import NO_ROOM, UNSUITABLE
 from mycel.core.model.resources import Capabilities, Ledger, Requirements, ServedModel
-from mycel.core.model.work import Shape, reserved
+from mycel.core.model.work import Finished, Shape, Work, reserved
 from mycel.core.worker import WorkerMachine
 from mycel.core.worker.served_models import with_served
 
@@ -34,23 +35,44 @@ def sent(effects: list[Effect], kind: type[messages.Message]) -> list[object]:
     ]
 
 
-def ask(machine: WorkerMachine, slots: int, now: float) -> Offer:
-    request = messages.Request(RequestId(int(now)), ASKS, slots)
-    effects = machine.handle(events.Received(ONE, request, now), now)
-    effects += machine.handle(events.Tick(), now + 1.0)
-    [offer] = sent(effects, Offer)
-    assert isinstance(offer, Offer)
-    return offer
+def ask(machine: WorkerMachine, count: int, now: float) -> list[Effect]:
+    """So many tasks, a slot each."""
+    lease = machine.scheduler(ONE).lease
+    introduce = messages.Introduce(lease, ShapeNumber(1), ASKS)
+    machine.handle(events.Received(ONE, introduce, now), now)
+    first = AttemptId(int(1000 * now))
+    work = Work("model", model="parrot")
+    bundle = messages.Bundle(
+        first, JobNumber(1), JobId("job"), 1, work, list(range(count)), [1] * count, []
+    )
+    assign = messages.Assign(lease, ShapeNumber(1), count, [bundle])
+    return machine.handle(events.Received(ONE, assign, now), now)
 
 
-def test_a_model_that_is_gained_is_told_and_granted() -> None:
+def begun(effects: list[Effect]) -> list[AttemptId]:
+    return [run.attempt for one in effects if isinstance(one, RunAttempts) for run in one.runs]
+
+
+def lanes(effects: list[Effect]) -> int:
+    return len({one.lane for one in effects if isinstance(one, RunAttempts)})
+
+
+def refused(effects: list[Effect]) -> tuple[str, str]:
+    [found] = sent(effects, Refused)
+    assert isinstance(found, Refused)
+    return (found.code, found.reason)
+
+
+def test_a_model_that_is_gained_is_told_and_used() -> None:
     machine = worker()
-    assert "needs the model parrot" in ask(machine, 1, 1.0).reason
+    code, reason = refused(ask(machine, 1, 1.0))
+    assert code == UNSUITABLE
+    assert "needs the model parrot" in reason
     [told] = sent(machine.handle(events.Serving((PARROT,)), 10.0), Described)
     assert isinstance(told, Described)
     assert told.capabilities.models == ("parrot",)
     assert dict(told.free.custom) == {"licence": 1.0, "model:parrot": 2.0}
-    assert ask(machine, 5, 20.0).slots == 2
+    assert lanes(ask(machine, 5, 12.0)) == 2
 
 
 def test_nothing_is_told_of_what_is_as_before() -> None:
@@ -59,25 +81,24 @@ def test_nothing_is_told_of_what_is_as_before() -> None:
     assert machine.handle(events.Serving((PARROT,)), 10.0) == []
 
 
-def test_leases_of_a_model_that_is_lost_end() -> None:
+def test_what_waits_for_a_model_that_is_lost_goes_back() -> None:
     machine = worker(PARROT)
-    assert ask(machine, 2, 1.0).slots == 2
-    effects = machine.handle(events.Serving(()), 10.0)
-    [over] = sent(effects, LeaseOver)
-    assert isinstance(over, LeaseOver)
-    assert "not served any more" in over.reason
+    runs = begun(ask(machine, 2, 1.0))
+    effects = machine.handle(events.Serving(()), 2.0)
+    assert [one.attempts for one in effects if isinstance(one, WithdrawRuns)] == [runs]
+    assert refused(ask(machine, 1, 3.0))[0] == UNSUITABLE
+    machine.handle(events.RunsFinished([Finished(run, "failed") for run in runs]), 4.0)
     assert machine.ledger.free.custom == (("licence", 1.0),)
-    machine.handle(events.Serving((PARROT,)), 11.0)
-    assert ask(machine, 2, 20.0).slots == 2, "its slots are all there again"
+    machine.handle(events.Serving((PARROT,)), 5.0)
+    assert lanes(ask(machine, 2, 6.0)) == 2, "its slots are all there again"
 
 
-def test_a_model_that_is_loaded_again_stays_known_and_is_not_granted() -> None:
+def test_a_model_that_is_loaded_again_stays_known_and_has_no_room() -> None:
     machine = worker(PARROT)
-    assert ask(machine, 2, 1.0).slots == 2
-    reloading = ServedModel("parrot", slots=0)
-    effects = machine.handle(events.Serving((reloading,)), 10.0)
-    assert len(sent(effects, LeaseOver)) == 1
-    assert ask(machine, 1, 20.0).reason == "it has no room now"
+    runs = begun(ask(machine, 2, 1.0))
+    machine.handle(events.Serving((ServedModel("parrot", slots=0),)), 2.0)
+    machine.handle(events.RunsFinished([Finished(run, "failed") for run in runs]), 3.0)
+    assert refused(ask(machine, 1, 4.0)) == (NO_ROOM, "it has no room now")
 
 
 def test_a_new_link_is_told_of_what_is_served_now() -> None:

@@ -9,7 +9,7 @@ from mycel.core import messages
 from mycel.core.effects import Effect, Record, Reply, Send
 from mycel.core.errors import TooLong
 from mycel.core.events import CancelTask, Event, ReadJob, Received, Restart, Submit, Tick, WallClock
-from mycel.core.identifiers import JobId, LeaseId, PeerId, RequestId, ulid
+from mycel.core.identifiers import JobId, PeerId, RequestId, ulid
 from mycel.core.invariants import check_scheduler
 from mycel.core.journal import Entry, JobEnded, TaskEnded
 from mycel.core.machine_settings import SchedulerSettings
@@ -64,15 +64,8 @@ class Bench:
         self.tell(Received(WORKER, register, 0.5), 0.5)
 
     def run(self, sent: list[Effect], value: bytes) -> None:
-        """The worker is asked, takes the job's first task, and gives this result."""
-        [request] = [e.message for e in sent if isinstance(e, Send)]
-        assert isinstance(request, messages.Request)
-        offer = messages.Offer(request.request, True, lease=LeaseId(7), slots=1, window=1)
-        [assign] = [
-            e.message for e in self.tell(Received(WORKER, offer, 1.0)) if isinstance(e, Send)
-        ]
-        assert isinstance(assign, messages.Assign)
-        [bundle] = assign.bundles
+        """The worker takes the job's first task, and gives this result."""
+        [bundle] = assignment(sent).bundles
         outcome = messages.Outcome(bundle.first, bundle.job, 0, "succeeded", value)
         self.tell(Received(WORKER, messages.Results(1.0, [outcome], []), 1.0))
 
@@ -94,6 +87,12 @@ class Bench:
         answer = [e for e in self.effects if isinstance(e, Reply) and e.request == 9][-1].answer
         assert isinstance(answer, JobView)
         return answer
+
+
+def assignment(effects: list[Effect]) -> messages.Assign:
+    sent = [effect.message for effect in effects if isinstance(effect, Send)]
+    [assign] = [message for message in sent if isinstance(message, messages.Assign)]
+    return assign
 
 
 def test_a_large_stage_is_skipped_in_pieces() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from mycel.core import events, messages
 from mycel.core.authenticators import AUTHENTICATOR_BYTES
 from mycel.core.effects import Effect, RunAttempts, Send
-from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId, RequestId
+from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId, ShapeNumber
 from mycel.core.invariants import check_worker
 from mycel.core.machine_settings import WorkerSettings
-from mycel.core.messages import Bundle, Offer
+from mycel.core.messages import Bundle, Refused
 from mycel.core.model.resources import Capabilities, Requirements
 from mycel.core.model.work import Finished, FinishedState, Shape, Work
 from mycel.core.rights import Rights
@@ -38,18 +38,32 @@ class Stage:
     def hear(self, message: messages.WorkMessage | messages.ControlMessage) -> list[object]:
         return told(self.do(events.Received(PEER, message, self.now)))
 
+    @property
     def lease(self) -> LeaseId:
-        [offer] = [one for one in self.hear(request()) if isinstance(one, Offer)]
-        assert offer.lease is not None, offer.reason
-        return offer.lease
+        """Of the registration with the scheduler."""
+        return self.machine.scheduler(PEER).lease
 
-    def assign(self, lease: LeaseId, count: int = 1) -> list[AttemptId]:
-        """The worker's own numbers for them, of those that reached a lane."""
-        effects = self.send(lease, count)
-        runs = [run for one in effects if isinstance(one, RunAttempts) for run in one.runs]
-        return [run.attempt for run in runs]
+    def introduce(self, shape: Shape = SHAPE, number: int = 1, token: bytes = b"token") -> None:
+        told = messages.Introduce(self.lease, ShapeNumber(number), shape, token)
+        assert self.hear(told) == [], "only a task is refused"
 
-    def send(self, lease: LeaseId, count: int = 1, first: int = 1) -> list[Effect]:
+    def assign(self, count: int = 1, first: int = 1) -> list[AttemptId]:
+        """The worker's own numbers for them, of those that reached a lane. All share a slot."""
+        return started(self.send(count, first))
+
+    def refused(self, effects: list[Effect]) -> tuple[str, str]:
+        """The code and the reason."""
+        [refused] = [one for one in told(effects) if isinstance(one, Refused)]
+        return (refused.code, refused.reason)
+
+    def send(
+        self,
+        count: int = 1,
+        first: int = 1,
+        slots: int = 1,
+        number: int = 1,
+        lease: LeaseId | None = None,
+    ) -> list[Effect]:
         bundle = Bundle(
             AttemptId(first),
             JobNumber(1),
@@ -61,7 +75,9 @@ class Stage:
             [],
             b"".join(proof_of(first + place) for place in range(count)),
         )
-        return self.do(events.Received(PEER, messages.Assign(lease, [bundle]), self.now))
+        under = self.lease if lease is None else lease
+        assign = messages.Assign(under, ShapeNumber(number), slots, [bundle])
+        return self.do(events.Received(PEER, assign, self.now))
 
     def start(self, run: AttemptId) -> list[Effect]:
         return self.do(events.RunsStarted([(run, self.now)]))
@@ -78,8 +94,9 @@ def proof_of(attempt: int) -> bytes:
     return attempt.to_bytes(AUTHENTICATOR_BYTES, "big")
 
 
-def request() -> messages.Request:
-    return messages.Request(RequestId(1), SHAPE, 1, b"token")
+def started(effects: list[Effect]) -> list[AttemptId]:
+    runs = [run for one in effects if isinstance(one, RunAttempts) for run in one.runs]
+    return [run.attempt for run in runs]
 
 
 def told(effects: list[Effect]) -> list[object]:

@@ -172,7 +172,7 @@ def test_a_worker_of_another_wire_version(founded: Swarm, guest: Swarm, tmp_path
     process = guest.popen("worker", "--name", "old", "--join", invite(founded))
     log = guest.home / "old" / "log.jsonl"
     eventually(
-        lambda: log.exists() and "it speaks version 0, this scheduler 2" in log.read_text(),
+        lambda: log.exists() and "it speaks version 0, this scheduler 3" in log.read_text(),
         "the worker knows why nobody wants it",
     )
     metrics = call(founded, "GET", "/metrics").body.decode()

@@ -16,9 +16,10 @@ from typing import Any, Final
 from blake3 import blake3
 
 from mycel.core import effects, events, messages
-from mycel.core.identifiers import LeaseId, PeerId, RequestId, ulid
+from mycel.core.identifiers import AttemptId, PeerId, RequestId, ulid
 from mycel.core.invariants import check_scheduler
 from mycel.core.machine_settings import SchedulerSettings
+from mycel.core.messages.refusals import RULES
 from mycel.core.model.jobs import Specification
 from mycel.core.model.resources import Capabilities, Ledger, Requirements
 from mycel.core.model.work import Work
@@ -75,6 +76,8 @@ class SchedulerTarget:
         self._control = structs_of(messages.ControlMessage)
         [self._record] = structs_of(WorkerRecord)
         self._answers: dict[int, object] = {}
+        self._ours: dict[int, bool] = {}
+        """Which of the shapes, by the honest worker's numbers, are meant for it."""
         self._failures: list[BaseException] = []
         self.refused_entries = 0
         self.held = 0
@@ -187,12 +190,17 @@ class SchedulerTarget:
     def _answer(self, message: Any) -> None:
         now = self._clock.now()
         answer: Any
-        if isinstance(message, messages.Request):
-            lease = LeaseId((1 << 40) + int(message.request))
+        if isinstance(message, messages.Introduce):
             is_ours = message.shape.requirements.labels == OURS  # the rest is for the other one
-            answer = messages.Offer(
-                message.request, is_ours, lease=lease, slots=1, window=2, clock=now
-            )
+            self._ours[message.number] = is_ours
+            return
+        if isinstance(message, messages.Assign) and not self._ours[message.shape]:
+            attempts = [
+                AttemptId(bundle.first + place)
+                for bundle in message.bundles
+                for place in range(len(bundle.indices))
+            ]
+            answer = messages.Refused(attempts, RULES, "it is for the other one")
         elif isinstance(message, messages.Assign):
             outcomes = [
                 messages.Outcome(
@@ -215,13 +223,9 @@ class SchedulerTarget:
 
     def _remember(self, message: Any) -> None:
         """For the hostile one, who has most of it right."""
-        if isinstance(message, messages.Request):
-            self._know("request", message.request)
-            if self._random.random() < 0.7:
-                lease = LeaseId((1 << 40) + int(message.request))
-                self._know("lease", lease)
-                offer = messages.Offer(message.request, True, lease=lease, slots=2, window=4)
-                self._post(events.Received(HOSTILE, offer, self._clock.now()))
+        if isinstance(message, messages.Introduce):
+            self._know("lease", message.lease)
+            self._know("shape", message.number)
         elif isinstance(message, messages.Assign):
             for bundle in message.bundles:
                 self._know("job", bundle.job)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from blake3 import blake3
 
 from mycel.core import effects, events, messages
-from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId, RequestId
+from mycel.core.identifiers import AttemptId, JobId, JobNumber, LeaseId, PeerId, ShapeNumber
 from mycel.core.invariants import check_worker
 from mycel.core.machine_settings import WorkerSettings
 from mycel.core.model.resources import Capabilities, Requirements
@@ -35,7 +35,7 @@ MACHINE: Final = Capabilities(
 )
 LONG: Final = ("stdout", "stderr", "value", "error")
 LEASES_SECONDS: Final = 120.0
-"""After so long without a renewal every lease is over."""
+"""After so long without a renewal every registration is over."""
 
 
 class WorkerTarget:
@@ -45,7 +45,13 @@ class WorkerTarget:
         self._folder = folder
         self._random = random
         self._world = VirtualClock()
-        self.pools: Pools = {"request": [1, 2, 3], "attempt": [1, 2, 3], "job_id": ["job"]}
+        self.pools: Pools = {
+            "request": [1, 2, 3],
+            "shape": [1, 2],
+            "number": [1, 2],
+            "attempt": [1, 2, 3],
+            "job_id": ["job"],
+        }
         self.maker = Maker(random, self.pools)
         self._work = structs_of(messages.WorkMessage)
         self._control = structs_of(messages.ControlMessage)
@@ -114,7 +120,7 @@ class WorkerTarget:
         assert len(frame) <= limit, f"{type(message).__name__} is too long"
         if effect.peer == HONEST:
             self._heard.append(message)
-        elif isinstance(message, messages.Offer) and message.lease is not None:
+        elif isinstance(message, messages.Register):
             known = self.pools.setdefault("lease", [])
             known.append(message.lease)
             del known[:-KNOWN_MAX]
@@ -198,7 +204,7 @@ class WorkerTarget:
             self.turn(self._random.choice((1.0, 20.0)))
 
     def probe(self) -> None:
-        """An honest scheduler still gets a lease, and its task runs."""
+        """An honest scheduler's task still runs."""
         self._post(events.LinkDown(HOSTILE, "probe"))
         self.turn(LEASES_SECONDS)
         while self._runs:
@@ -207,13 +213,16 @@ class WorkerTarget:
         self._post(events.Reopen("drain"))
         self._heard.clear()
         self._numbers += 1
-        self._say(messages.Request(RequestId(self._numbers), SHAPE, 1))
-        offers = [one for one in self._heard if isinstance(one, messages.Offer) and one.yes]
-        if not offers or offers[-1].lease is None:
-            raise Crashed(f"an honest scheduler gets no lease: {self._heard[-3:]}")
-        self._say(messages.Assign(offers[-1].lease, [self._bundle()]))
+        self._say(messages.Renew(self._clock.now(), LeaseId(0)))
+        registers = [one for one in self._heard if isinstance(one, messages.Register)]
+        if not registers:
+            raise Crashed(f"an honest scheduler is not registered with: {self._heard[-3:]}")
+        lease, shape = registers[-1].lease, ShapeNumber(1)
+        self._say(messages.Welcome(messages.WIRE_VERSION, 1, 15.0, [], []))
+        self._say(messages.Introduce(lease, shape, SHAPE))
+        self._say(messages.Assign(lease, shape, 1, [self._bundle()]))
         if not self._runs:
-            raise Crashed("an honest task does not run")
+            raise Crashed(f"an honest task does not run: {self._heard[-3:]}")
         self._finish(strange=False)
         self.turn()
         told = [one for one in self._heard if isinstance(one, messages.Results)]
@@ -221,7 +230,6 @@ class WorkerTarget:
             raise Crashed("an honest task's result is not told")
         acknowledged = [o.attempt for one in told for o in one.outcomes]
         self._say(messages.Acknowledge(acknowledged))
-        self._say(messages.Release(LeaseId(offers[-1].lease), 1))
         check_worker(self.machine)
         self._welcome(HOSTILE)
 

@@ -12,9 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mycel.core import messages
-from mycel.core.effects import Send
 from mycel.core.events import Received, Tick
-from mycel.core.identifiers import LeaseId
 from mycel.core.model.stages import Stage
 from mycel.swarm import message_codec
 from tests.core import worker_stage
@@ -90,11 +88,7 @@ def heard(said: tuple[list[bytes], list[bytes]]) -> list[Any]:
 def test_no_message_of_a_worker_ends_a_scheduler(said: tuple[list[bytes], list[bytes]]) -> None:
     bench = Bench()
     bench.come()
-    asked = bench.submit((Stage("a", hands_on=True), Stage("b", needs=(0,), wants=(0,))), 3, 1)
-    [request] = [effect.message for effect in asked if isinstance(effect, Send)]
-    assert isinstance(request, messages.Request)
-    offer = messages.Offer(request.request, True, lease=LeaseId(7), slots=1, window=2)
-    bench.tell(Received(WORKER, offer, 1.0))
+    bench.submit((Stage("a", hands_on=True), Stage("b", needs=(0,), wants=(0,))), 3, 1)
     for message in heard(said):
         bench.tell(Received(WORKER, message, 1.0))
         bench.run_through()
@@ -105,7 +99,8 @@ def test_no_message_of_a_worker_ends_a_scheduler(said: tuple[list[bytes], list[b
 @given(_said)
 def test_no_message_of_a_scheduler_ends_a_worker(said: tuple[list[bytes], list[bytes]]) -> None:
     stage = worker_stage.Stage()
-    stage.assign(stage.lease())
+    stage.introduce()
+    stage.assign()
     for message in heard(said):
         stage.hear(message)
     stage.now += 100.0

@@ -77,10 +77,10 @@ def test_noise_is_refused_or_harmless(noise: bytes) -> None:
 
 
 def test_a_later_version_may_add_fields_at_the_end() -> None:
-    longer = msgspec.msgpack.encode(["release", 7, 2, "a field of tomorrow"])
+    longer = msgspec.msgpack.encode(["renew", 7.0, 2, "a field of tomorrow"])
     message = message_codec.decode_work(longer)
-    assert isinstance(message, messages.Release)
-    assert (message.lease, message.slots) == (7, 2)
+    assert isinstance(message, messages.Renew)
+    assert (message.echo, message.lease) == (7.0, 2)
 
 
 def test_an_unknown_message_is_refused() -> None:

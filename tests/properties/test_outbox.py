@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mycel.core.effects import Effect, Note, Record, SendAhead
-from mycel.core.identifiers import JobNumber, PeerId
+from mycel.core.identifiers import JobNumber, LeaseId, PeerId
 from mycel.core.journal import JobClosed
 from mycel.core.messages import Renew
 from mycel.runtime.outbox import GROUP_ENTRIES_MAX, Outbox
 
-RENEWAL = SendAhead(PeerId("worker"), Renew(0.0, []))
+RENEWAL = SendAhead(PeerId("worker"), Renew(0.0, LeaseId(0)))
 
 kinds = st.lists(st.sampled_from(("note", "record", "renewal")), max_size=8)
 steps = st.lists(st.one_of(kinds, st.just("take"), st.just("commit")), max_size=40)

@@ -18,11 +18,10 @@ LEFT_OUT: dict[Row, str] = {
         "a worker tells of a start once for each link, and a new link's list comes first; a "
         "second telling must do no harm all the same"
     ),
-    ("worker", "healthy", "register"): (
+    ("worker", "suspect", "register"): (
         "the simulated network tells of a link's end before the next one begins; the real one "
         "may tell of it later"
     ),
-    ("worker", "suspect", "register"): "likewise",
 }
 """Rows that no seed visits, and why."""
 

@@ -61,5 +61,5 @@ class History:
         self.wrote: list[TaskWrote] = []
         """Output of tasks that took long, as schedulers heard it."""
         self.objections: Counter[str] = Counter()
-        """Why workers have refused leases, or ended them."""
+        """Why workers have refused tasks."""
         self.complaints: list[str] = []

@@ -16,7 +16,7 @@ from mycel.core.effects import (
 )
 from mycel.core.events import Event
 from mycel.core.identifiers import AttemptId, PeerId
-from mycel.core.messages import Assign, LeaseOver, Offer
+from mycel.core.messages import Assign, Refused
 from mycel.discovery.methods import Ways
 from mycel.membership.protocols import PROTOCOLS
 from mycel.roles.gateway.gateway_node import GatewayNode
@@ -56,7 +56,7 @@ class Checked:
         effects: list[Effect] = self.machine.handle(event, now, more=more)
         for effect in effects:
             self._witness(effect)
-            if isinstance(effect, Send) and isinstance(effect.message, (Offer, LeaseOver)):
+            if isinstance(effect, Send) and isinstance(effect.message, Refused):
                 self._history.objections[effect.message.reason] += 1
         try:
             self._check(self.machine)

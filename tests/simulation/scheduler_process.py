@@ -44,7 +44,6 @@ SWEEP_SECONDS = 5.0
 AT_ONCE_SHARE = 0.3
 """Of the commits: on the loop's own thread, as a quick disk allows."""
 SETTINGS = SchedulerSettings(
-    idle_lease_seconds=8.0,
     fetch_bytes=100,
     retention_bytes=1 << 40,
     retry=RetrySettings(backoff_base=0.5, backoff_max=4.0, max_attempts=4, max_retries=9),
@@ -179,7 +178,9 @@ class SchedulerProcess(Process):
     def lease_end(self, worker: PeerId, lease: LeaseId) -> float | None:
         """When this lease ends here, in the world's time; None if it is not held."""
         known = self.machine.state.workers.get(worker) if self.is_running else None
-        held = None if known is None else known.leases.get(lease)
+        held = None if known is None else known.registration
+        if held is not None and held.id != lease:
+            held = None
         return None if held is None else held.ends_at - self.offset
 
     def reply(self, effect: Reply) -> None:

@@ -20,7 +20,7 @@ from mycel.core.scheduler.tasks.attempts import Attempts
 from mycel.core.scheduler.workers.known_workers import KnownWorkers
 from mycel.core.scheduler.workers.worker_probes import Checking
 from mycel.core.worker.authorization import Authority
-from mycel.core.worker.granted_leases import Grants
+from mycel.core.worker.registrations import Registrations
 from mycel.discovery.methods import Ways
 from mycel.runtime.outbox import Outbox
 from mycel.testing.store.memory_journal import MemoryStore
@@ -78,7 +78,7 @@ def test_the_runner_visits_the_transition_tables() -> None:
     assert not coverage.visited & LEFT_OUT.keys(), "a row that is visited needs no reason"
 
 
-def test_leases_are_refused_and_ended_by_tokens_that_are_no_longer_good() -> None:
+def test_tasks_are_refused_for_tokens_that_are_no_longer_good() -> None:
     unheard = {
         "its token was revoked",
         "its token has expired",
@@ -134,12 +134,12 @@ def task_sent_again_under_the_same_number(patch: pytest.MonkeyPatch) -> None:
 
 
 def renewal_extends_without_the_echo(patch: pytest.MonkeyPatch) -> None:
-    original = Grants.renew
+    original = Registrations.renew
 
-    def renew(self: Grants, peer: PeerId, message: Renew, now: float) -> None:
-        original(self, peer, Renew(now, message.leases), now)
+    def renew(self: Registrations, peer: PeerId, message: Renew, now: float) -> None:
+        original(self, peer, Renew(now, message.lease), now)
 
-    patch.setattr(Grants, "renew", renew)
+    patch.setattr(Registrations, "renew", renew)
 
 
 def stage_started_before_its_needs_ended(patch: pytest.MonkeyPatch) -> None:
@@ -158,8 +158,8 @@ def revoked_tokens_honoured(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Authority, "revoked", lambda self, event, now: None)
 
 
-def expired_tokens_honoured_while_a_lease_stands(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Authority, "_watch", lambda self, grant, now: None)
+def expired_tokens_honoured_while_a_registration_stands(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Authority, "_watch", lambda self, lanes, now: None)
 
 
 def workers_without_a_link_not_checked(patch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ TROUBLE: dict[Callable[[pytest.MonkeyPatch], None], Trouble] = {
         stage_started_although_its_needs_failed,
         results_of_stages_forgotten_in_a_restart,
         revoked_tokens_honoured,
-        expired_tokens_honoured_while_a_lease_stands,
+        expired_tokens_honoured_while_a_registration_stands,
         workers_without_a_link_not_checked,
         old_records_bring_the_dead_back,
         attempts_adopted_without_an_authenticator,

@@ -149,16 +149,17 @@ class WorkerProcess(Process):
         """Its own invariants, and the one that it shares with its lease's holder: a lease ends
         at the worker before it ends at the scheduler."""
         check_worker(machine)
-        for grant in machine.grants.values():
-            if grant.is_open:
-                theirs = self.holders_end(grant.scheduler, self.peer, grant.id)
-                ours = grant.ends_at - self.offset
+        for record in machine.schedulers.values():
+            registration = record.registration
+            if registration is not None and registration.is_open:
+                theirs = self.holders_end(record.peer, self.peer, registration.id)
+                ours = registration.ends_at - self.offset
                 assert theirs is None or ours <= theirs + 1e-6, "a lease outlives its holder's"
 
     @property
     def has_unstarted(self) -> bool:
         """Whether something waits behind another attempt in a lane."""
-        lanes = [lane for grant in self.machine.grants.values() for lane in grant.lanes]
+        lanes = [lane for one in self.machine.lanes.values() for lane in one.lanes]
         return any(lane.held > 2 for lane in lanes)
 
     def _begin(self, run: Run) -> float:
@@ -167,16 +168,16 @@ class WorkerProcess(Process):
         found = parse_task_id(run.task_id)
         assert found is not None
         handed = self._handed(run, found[1])
-        self._check_right(held.grant.rights, run.task_id)
+        self._check_right(held.lanes.rights, run.task_id)
         execution = Execution(
             number=len(self.history.executions),
             worker=self.peer,
             worker_life=self.life,
-            scheduler=held.grant.scheduler,
+            scheduler=held.scheduler,
             task=found,
             attempt=held.id,
-            lease=held.grant.id,
-            cores=reserved(held.grant.shape).cpu_cores,
+            lease=held.lease,
+            cores=reserved(held.lanes.shape).cpu_cores,
             started_at=self.world.now(),
             while_waking=self.world.now() - self.thawed_at < 0.001,
             handed=handed,

@@ -373,7 +373,7 @@ class FaultTolerance(_Section, frozen=True):
 
 class Scheduler(_Section, frozen=True):
     max_concurrent_tasks: Positive | None = None
-    """Unset: bounded by leases."""
+    """Unset: bounded by slots."""
     selection_algorithm: AlgorithmName = AlgorithmName("best")
     task_timeout: Duration = 300.0
     """Of `model` tasks; of others only if it was set (`Configuration.is_set`)."""
@@ -403,8 +403,8 @@ class Scheduler(_Section, frozen=True):
         if self.lease_seconds < 2.0 * self.heartbeat_seconds:
             raise ValueError(
                 f"lease_seconds = {self.lease_seconds:g} is less than twice heartbeat_seconds = "
-                f"{self.heartbeat_seconds:g}: leases are renewed by heartbeats, and would end "
-                "before"
+                f"{self.heartbeat_seconds:g}: registrations are renewed by heartbeats, and would "
+                "end before"
             )
 
 

@@ -1,7 +1,7 @@
 """Names of things, as types.
 
 Users see ids as text: a job's is a ULID in lower case, a task's is `<job>.<n>`. Inside,
-attempts and leases are integers: the boot number of whoever made them above a counter,
+attempts and registrations are integers: the boot number of whoever made them above a counter,
 so that a later boot's are always greater.
 """
 
@@ -29,7 +29,9 @@ job that had it was lost with its scheduler before it was journalled."""
 AttemptId = NewType("AttemptId", _Fenced)
 """`boot << 40 | n` of the scheduler that sent it; within one owner epoch it only grows."""
 LeaseId = NewType("LeaseId", _Fenced)
-"""`boot << 40 | n` of the worker that granted it: the lease's epoch."""
+"""`boot << 40 | n` of the worker: the epoch of its registration with a scheduler. 0 is none."""
+ShapeNumber = NewType("ShapeNumber", Annotated[int, Meta(ge=1, le=FENCED_MAX)])
+"""Under which a scheduler has introduced a shape to a worker."""
 LaneId = NewType("LaneId", _Fenced)
 RequestId = NewType("RequestId", _Fenced)
 

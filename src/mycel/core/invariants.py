@@ -5,7 +5,6 @@ from __future__ import annotations
 from mycel.core.model.jobs import Job
 from mycel.core.scheduler.state import State
 
-from .identifiers import PeerId
 from .model import bitmaps
 from .scheduler import Scheduler
 from .states import AttemptState, LeaseState, StageState, TaskState, WorkerState
@@ -15,7 +14,7 @@ from .worker import WorkerMachine
 def check_scheduler(scheduler: Scheduler) -> None:
     state = scheduler.state
     _check_attempts(state)
-    _check_leases(state)
+    _check_workers(state)
     _check_pool(state)
     _check_queues(state)
     _check_jobs(state)
@@ -35,14 +34,19 @@ def _check_attempts(state: State) -> None:
         assert not attempt.block.is_fresh(attempt.index), "a task is out and fresh"
 
 
-def _check_leases(state: State) -> None:
+def _check_workers(state: State) -> None:
     for worker in state.workers.values():
         assert worker.state is not WorkerState.DEAD, "a dead worker is kept"
-        for lease in worker.leases.values():
-            assert lease.state is not LeaseState.OVER, "an ended lease is kept"
-            out = sum(attempt.lease is lease for attempt in worker.attempts.values())
-            assert lease.outstanding == out, "a lease miscounts what is out"
-            assert lease.slots >= 1
+        registration = worker.registration
+        assert registration is None or registration.state is not LeaseState.OVER
+        assert worker.book.out == len(worker.attempts), "a book miscounts what is out"
+        for shape, slots in worker.book.shapes.items():
+            assert slots.shape == shape
+            out = sum(attempt.slots is slots for attempt in worker.attempts.values())
+            assert slots.out == out, "a shape's slots miscount what is out"
+            assert len(slots.bookings) <= slots.out, "a slot is booked for nothing"
+        for key in worker.lacks_room:
+            assert key in worker.excluded, "somebody is left out for ever"
 
 
 def _check_pool(state: State) -> None:
@@ -54,41 +58,31 @@ def _check_pool(state: State) -> None:
         assert member is not None
         assert pool.get(worker.peer) is member, "a worker's place in the pool is another's"
         assert member.linked
-        assert member.available == (worker.is_healthy and worker.accepting)
+        assert member.available == worker.may_be_booked
         assert member.capabilities == worker.capabilities
-        assert len(member.assigned) == len(worker.asked), "what was assigned is miscounted"
-        for shape, asked in worker.asked.items():
-            assert state.asked.get(asked.request) is asked
-            assert asked.queue.asked >> member.slot & 1
-            assert asked.queue.shape == shape
-    for queue in state.queues.values():
-        slots = [one.slots for one in state.asked.values() if one.queue is queue]
-        assert queue.asked_slots == sum(slots), "asked slots miscounted"
-        assert queue.asked.bit_count() == len(slots)
-        for place in range(queue.refused.bit_length()):
-            if queue.refused >> place & 1:
-                refuser = state.workers.get(PeerId(pool.at(place).key))
-                assert refuser is not None
-                assert queue.shape in refuser.refused, "somebody is not asked and did not refuse"
 
 
 def _check_queues(state: State) -> None:
     held: dict[int, int] = {}
     live: dict[int, int] = {}
+    for attempt in state.attempts.values():
+        queue = attempt.slots.queue
+        assert state.queues.get(queue.shape) is queue, "a shape is forgotten that has tasks out"
+        live[id(queue)] = live.get(id(queue), 0) + 1
     for worker in state.workers.values():
-        for lease in worker.leases.values():
-            held[id(lease.queue)] = held.get(id(lease.queue), 0) + lease.slots
-            live[id(lease.queue)] = live.get(id(lease.queue), 0) + lease.outstanding
+        for slots in worker.book.shapes.values():
+            if slots.out:
+                held[id(slots.queue)] = held.get(id(slots.queue), 0) + len(slots.bookings)
+    waiting = 0
     for queue in state.queues.values():
-        for key, lease in queue.leases.items():
-            assert state.workers[key[0]].leases.get(key[1]) is lease
-        assert queue.held_slots == sum(lease.slots for lease in queue.leases.values())
         assert queue.held_slots == held.get(id(queue), 0), "a shape miscounts its slots"
         assert queue.live == live.get(id(queue), 0), "a shape miscounts what is out"
         fresh = sum(block.fresh for block in queue.blocks)
         assert queue.fresh_old + queue.fresh_new == fresh, "a shape miscounts what waits"
-        for waiting in queue.came_back:
-            assert waiting.key not in state.current, "a task waits and is out"
+        waiting += queue.all_waiting
+        for one in queue.came_back:
+            assert one.key not in state.current, "a task waits and is out"
+    assert state.tally.waiting == waiting, "what waits in all is miscounted"
 
 
 def _check_jobs(state: State) -> None:
@@ -127,20 +121,21 @@ def check_worker(worker: WorkerMachine) -> None:
     in_lanes: dict[int, int] = {}
     for run, held in worker.held.items():
         assert held.run == run
-        assert worker.grants.get(held.grant.id) is held.grant, "an attempt outlived its slice"
-        assert worker.schedulers[held.grant.scheduler].held.get(held.id) is held
+        assert worker.lanes.get(held.lanes.key) is held.lanes, "an attempt outlived its slice"
+        assert worker.schedulers[held.scheduler].held.get(held.id) is held
         if held.lane is not None:
-            assert held.lane in held.grant.lanes, "an attempt runs in a lane that was closed"
+            assert held.lane in held.lanes.lanes, "an attempt runs in a lane that was closed"
             in_lanes[held.lane.id] = in_lanes.get(held.lane.id, 0) + 1
         else:
-            assert held in held.grant.waiting, "an attempt is nowhere"
-    for grant in worker.grants.values():
-        assert not (worker.closing.reason and grant.is_open), "a closed worker has an open lease"
-        assert not (grant.waiting and grant.is_open and grant.is_long), "one waits behind long ones"
-        for lane in grant.lanes:
+            assert held in held.lanes.waiting, "an attempt is nowhere"
+    for lanes in worker.lanes.values():
+        may_begin = worker.schedulers[lanes.scheduler].lease and not lanes.objection
+        assert not (lanes.waiting and worker.closing.reason), "one waits at a closed worker"
+        assert not (lanes.waiting and not may_begin), "one waits that may not begin"
+        assert not (lanes.waiting and lanes.is_long), "one waits behind long ones"
+        for lane in lanes.lanes:
             assert lane.held == in_lanes.get(lane.id, 0), "a lane miscounts what it holds"
-    booked = sum(
-        lane.booking.cpu_millis for grant in worker.grants.values() for lane in grant.lanes
-    )
+            assert lane.held or not worker.closing.reason, "a closed worker keeps a lane warm"
+    booked = sum(lane.booking.cpu_millis for one in worker.lanes.values() for lane in one.lanes)
     free = worker.ledger.free.cpu_millis
     assert free + booked == worker.ledger.total.cpu_millis, "cores are booked for nobody"

@@ -172,11 +172,10 @@ class AttemptEnded(msgspec.Struct, frozen=True):
 
 
 class LeaseGranted(msgspec.Struct, frozen=True):
+    """A worker has registered: it may be booked, and may run something after a restart."""
+
     worker: PeerId
     lease: LeaseId
-    shape: Data
-    """`core.work.Shape`, encoded."""
-    slots: Count
     addresses: Addresses
     """Where the worker was reached: after a restart it is dialled there."""
 

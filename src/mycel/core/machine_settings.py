@@ -23,15 +23,15 @@ class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = 15.0
-    """How long a lease lives after the worker's clock reading that renewed it."""
+    """How long a registration lives after the worker's clock reading that renewed it."""
     health_check_interval: float = 30.0
-    """A worker without leases may be silent for so long before it misses a check."""
+    """A worker without tasks may be silent for so long before it misses a check."""
     health_check_timeout: float = 5.0
     """An assignment unacknowledged for so long is withdrawn; a dial is tried again."""
     max_consecutive_failures: int = 3
     """So many notices of silence, and a worker is dead."""
     max_concurrent_tasks: int | None = None
-    """Assignments sent and unfinished; None is bounded by leases alone."""
+    """Assignments sent and unfinished; None is bounded by slots alone."""
     max_queued_tasks: int = 1_000_000
     max_batch_tasks: int = 10_000
     retry: RetrySettings = RetrySettings()
@@ -40,17 +40,13 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """For tasks that name none of their own."""
     model_task_timeout: float = 300.0
 
-    idle_lease_seconds: float = 30.0
-    """A lease that nobody else wants is kept so long without work."""
-    lease_hold_seconds: float = 0.1
-    """A lease is not given up for another shape sooner, or quick tasks of two shapes would
-    spend their time negotiating."""
-    request_seconds: float = 2.0
-    """An unanswered request for a lease is forgotten."""
+    call_seconds: float = 2.0
+    """Others are called in place of a worker that was dialled and has not come by then."""
     ask_again_seconds: float = 0.5
-    """After a no, that worker is not asked again for that shape sooner, unless it has news…"""
+    """A worker that had no room for a shape is not sent such tasks again sooner, unless it has
+    news…"""
     ask_again_seconds_max: float = 5.0
-    """…nor later, whatever it says of when it may have room."""
+    """…and so much later where the reason was another."""
     acknowledge_seconds: float = 0.1
     """Acknowledgements of results are collected for so long: nobody waits for them."""
     careful_seconds: float = 10.0
@@ -68,7 +64,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     health_save_seconds: float = 5.0
     """What is measured of workers is journalled so often: a crash forgets the rest."""
     away_seconds: float = 10.0
-    """A worker without leases that has lost its link, or does not answer, is forgotten."""
+    """A worker without tasks that has lost its link, or does not answer, is forgotten."""
     linked_workers_max: int = 256
     """Above so many links, workers that are not used are hung up, and stay known."""
     known_workers_max: int = 100_000
@@ -87,8 +83,12 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = 15.0
     tell_seconds: float = 0.02
     """Schedulers hear of changes of what is free no more often."""
-    collect_seconds: float = 0.02
-    """Requests that do not fit are collected for so long, and then ranked."""
+    share_seconds: float = 1.0
+    """They hear what others have booked no more often, unless they were refused for it."""
+    idle_lane_seconds: float = 30.0
+    """A lane without work stays warm for so long, if nothing else needs its room."""
+    shapes_max: int = 256
+    """So many shapes of a scheduler are known by number; the oldest without work go first."""
     confirm_seconds: float = 0.1
     """Assignments are confirmed so much later, unless they are through by then: a result says
     that they have arrived."""

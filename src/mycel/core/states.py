@@ -9,8 +9,8 @@ raises `WrongStep`.
 
     stage     waiting ── start ──▶ started ──▶ ended      waiting ── skip ──▶ skipped
 
-    lease     (scheduler)  asked ─▶ held ─▶ over        restored ─▶ held │ over
-              (worker)     granted ─▶ draining ─▶ over
+    lease     (scheduler)  held ─▶ over        restored ─▶ held │ over
+              (worker)     granted ─▶ over
 """
 
 from __future__ import annotations
@@ -121,79 +121,61 @@ ATTEMPT: Final = Table[AttemptState, AttemptStep](
 
 
 class LeaseState(StrEnum):
-    """A lease as its holder, the scheduler, sees it."""
+    """A worker's registration as the scheduler sees it, which may book the worker by it."""
 
     RESTORED = "restored"
+    """Known from the journal: the worker has not come back yet."""
     HELD = "held"
-    YIELDING = "yielding"
     OVER = "over"
 
 
 class LeaseStep(StrEnum):
     CONFIRM = "confirm"
+    """The worker has come back under the same epoch."""
+    REPLACE = "replace"
+    """It has come back under a later one."""
     RENEW = "renew"
-    YIELD = "yield"
-    KEEP = "keep"
-    RELEASE = "release"
     EXPIRE = "expire"
     END = "end"
-    """The worker said so, does not know it any more, or is dead."""
+    """The worker is dead, or was sent away."""
 
 
 LEASE: Final = Table[LeaseState, LeaseStep](
     "lease",
     {
         (LeaseState.RESTORED, LeaseStep.CONFIRM): LeaseState.HELD,
+        (LeaseState.RESTORED, LeaseStep.REPLACE): LeaseState.OVER,
         (LeaseState.RESTORED, LeaseStep.EXPIRE): LeaseState.OVER,
         (LeaseState.RESTORED, LeaseStep.END): LeaseState.OVER,
         (LeaseState.HELD, LeaseStep.CONFIRM): LeaseState.HELD,
+        (LeaseState.HELD, LeaseStep.REPLACE): LeaseState.OVER,
         (LeaseState.HELD, LeaseStep.RENEW): LeaseState.HELD,
-        (LeaseState.HELD, LeaseStep.YIELD): LeaseState.YIELDING,
-        (LeaseState.HELD, LeaseStep.RELEASE): LeaseState.OVER,
         (LeaseState.HELD, LeaseStep.EXPIRE): LeaseState.OVER,
         (LeaseState.HELD, LeaseStep.END): LeaseState.OVER,
-        (LeaseState.YIELDING, LeaseStep.CONFIRM): LeaseState.YIELDING,
-        (LeaseState.YIELDING, LeaseStep.RENEW): LeaseState.YIELDING,
-        (LeaseState.YIELDING, LeaseStep.KEEP): LeaseState.HELD,
-        (LeaseState.YIELDING, LeaseStep.RELEASE): LeaseState.OVER,
-        (LeaseState.YIELDING, LeaseStep.EXPIRE): LeaseState.OVER,
-        (LeaseState.YIELDING, LeaseStep.END): LeaseState.OVER,
     },
 )
 
 
 class GrantState(StrEnum):
-    """A lease as the worker that granted it sees it."""
+    """A registration as the worker sees it."""
 
     GRANTED = "granted"
-    DRAINING = "draining"
-    """It has ended, and attempts that ran under it run on."""
     OVER = "over"
 
 
 class GrantStep(StrEnum):
     RENEW = "renew"
-    SHRINK = "shrink"
-    RELEASE = "release"
     EXPIRE = "expire"
-    FORGET = "forget"
-    """Its holder does not know it."""
-    RECALL = "recall"
-    """The worker takes no new work: it stops, or its owner says so."""
-    EMPTY = "empty"
-    """The last attempt under it has ended."""
+    END = "end"
+    """The link is gone, and nothing is between the two any more."""
 
 
 GRANT: Final = Table[GrantState, GrantStep](
     "grant",
     {
         (GrantState.GRANTED, GrantStep.RENEW): GrantState.GRANTED,
-        (GrantState.GRANTED, GrantStep.SHRINK): GrantState.GRANTED,
-        (GrantState.GRANTED, GrantStep.RELEASE): GrantState.DRAINING,
-        (GrantState.GRANTED, GrantStep.EXPIRE): GrantState.DRAINING,
-        (GrantState.GRANTED, GrantStep.FORGET): GrantState.DRAINING,
-        (GrantState.GRANTED, GrantStep.RECALL): GrantState.DRAINING,
-        (GrantState.DRAINING, GrantStep.EMPTY): GrantState.OVER,
+        (GrantState.GRANTED, GrantStep.EXPIRE): GrantState.OVER,
+        (GrantState.GRANTED, GrantStep.END): GrantState.OVER,
     },
 )
 
@@ -207,7 +189,7 @@ class WorkerState(StrEnum):
     SUSPECT = "suspect"
     """Silent: no new work until it is heard again."""
     AWAY = "away"
-    """Its link is down; its leases run on."""
+    """Its link is down; its registration runs on."""
     PARTED = "parted"
     """Hung up in order, because nothing was wanted of it; it stays known."""
     DEAD = "dead"

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from mycel.core.model.jobs import Specification
-from mycel.core.model.resources import Amounts, Capabilities, Free, Requirements, Usage
+from mycel.core.model.resources import Capabilities, Free, Requirements, Usage
 
 from .identifiers import JobId, PeerId
 from .journal import AttemptEnded, TaskEnded
@@ -175,7 +175,7 @@ class WorkerView(msgspec.Struct, frozen=True):
     accepting: bool
     capabilities: Capabilities
     free: Free | None
-    """None while it has no link and has not said."""
+    """By the scheduler's books; None while it has no link and has not said."""
     running: int
     """Attempts of this scheduler that are out with it."""
     leases: int
@@ -188,8 +188,6 @@ class WorkerView(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
     software_version: str
     facts: tuple[Fact, ...] = ()
-    idle_models: Amounts = ()
-    """Slots of models that this scheduler has leased and does not use now."""
     closed_for: str = ""
     """Why it is not accepting."""
     usage: Usage | None = None

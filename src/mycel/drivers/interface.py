@@ -1,7 +1,7 @@
 """How a worker runs tasks: the interface of every driver.
 
 A *lane* runs, one after another, the attempts that it is given. The worker opens a lane for
-each slot of a lease and keeps a few attempts waiting in each, so that a lane never waits for
+each slot of a shape and keeps a few attempts waiting in each, so that a lane never waits for
 the network. When an attempt outlives `LONG_SECONDS`, its lane says so (`started`) and gives
 what waits behind it back (`returned`): those attempts were not started, and may go elsewhere.
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from blake3 import blake3
 
-from mycel.core.journal_codec import UNREADABLE, decode_shape, decode_specification
+from mycel.core.journal_codec import UNREADABLE, decode_specification
 from mycel.store.sqlite.database import open_for_inspection
 from mycel.store.sqlite.journal_writer import IMPOSSIBLE
 from mycel.store.sqlite.schema import JOURNAL_FORMAT
@@ -170,19 +170,6 @@ def _of_specifications(connection: sqlite3.Connection) -> Iterator[str]:
             decode_specification(encoded)
         except UNREADABLE as error:
             yield f"what job {job} runs cannot be read: {error}"
-    for worker, lease, why in unreadable_leases(connection):
-        yield (
-            f"lease {lease} of worker {worker} cannot be read: {why}: mend it with "
-            "`mycel store check --repair`"
-        )
-
-
-def unreadable_leases(connection: sqlite3.Connection) -> Iterator[tuple[str, int, str]]:
-    for worker, lease, shape in connection.execute("SELECT worker, lease, shape FROM leases"):
-        try:
-            decode_shape(shape)
-        except UNREADABLE as error:
-            yield worker, lease, str(error)
 
 
 def _of_values(

@@ -14,7 +14,6 @@ from mycel.store.sqlite.journal_writer import IMPOSSIBLE
 from mycel.store.sqlite.schema import JOURNAL_FORMAT
 
 from .errors import translated
-from .journal_check import unreadable_leases
 from .long_values import ValueFiles
 
 # Only a constant of this package is put into these texts.
@@ -29,7 +28,7 @@ def repair(path: Path) -> list[str]:
     connection = open_database(path, JOURNAL_FORMAT)
     try:
         connection.execute("BEGIN IMMEDIATE")
-        mended = [*_attempts(connection), *_results(connection, path), *_leases(connection)]
+        mended = [*_attempts(connection), *_results(connection, path)]
         connection.execute("COMMIT")
     except sqlite3.Error as error:
         raise translated(error, path) from error
@@ -51,10 +50,3 @@ def _results(connection: sqlite3.Connection, path: Path) -> Iterator[str]:
             files.path(job, index, attempt).replace(files.path(job, index, 0))
         connection.execute("UPDATE results SET attempt = 0 WHERE sequence = ?", (sequence,))
         yield f"the result of task {index} of job {job} is not attempt {attempt}'s any more"
-
-
-def _leases(connection: sqlite3.Connection) -> Iterator[str]:
-    for worker, lease, error in list(unreadable_leases(connection)):
-        statement = "DELETE FROM leases WHERE worker = ? AND lease = ?"
-        connection.execute(statement, (worker, lease))
-        yield f"lease {lease} of worker {worker} is forgotten: it cannot be read: {error}"

@@ -97,7 +97,7 @@ def _of_ours(figures: SchedulerFigures) -> Iterator[Metric]:
         f"{prefix}tasks_cancelled", "Tasks that were cancelled.", figures.cancelled
     )
     yield GaugeMetricFamily(f"{prefix}tasks_running", "Tasks with a worker.", figures.running)
-    yield GaugeMetricFamily(f"{prefix}leases", "Leases held.", figures.leases)
+    yield GaugeMetricFamily(f"{prefix}leases", "Registered workers.", figures.leases)
     yield GaugeMetricFamily(
         f"{prefix}workers_known",
         "Workers with a link, and those that others have told of.",

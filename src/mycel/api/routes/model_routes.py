@@ -69,8 +69,5 @@ def _answer(name: str, served: list[tuple[WorkerView, ServedModel]]) -> ModelAns
 
 
 def _free(view: WorkerView, model: ServedModel) -> int:
-    """Unleased, or leased by this scheduler and not in use."""
     custom = () if view.free is None else view.free.custom
-    unleased = dict(custom).get(model_slot(model.name), 0.0)
-    idle = dict(view.idle_models).get(model.name, 0.0)
-    return min(model.slots, int(unleased + idle))
+    return min(model.slots, max(0, int(dict(custom).get(model_slot(model.name), 0.0))))

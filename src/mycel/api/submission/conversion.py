@@ -247,15 +247,14 @@ def _environment(body: TaskBody, path: str) -> Pairs:
     for name, value in body.env.items():
         if "=" in name or "\0" in name or "\0" in value:
             raise unprocessable(f"{name!r} is no environment variable", f"{path}.env")
-    if (
-        body.python is not None or body.call is not None
-    ):  # its interpreter is started with them, and leased for it
+    # Its interpreter is started with them.
+    if body.python is not None or body.call is not None:
         _check_asked("the environment of a function", body.env, f"{path}.env")
     return _pairs(body.env)
 
 
 def _check_asked(what: str, pairs: Mapping[str, object], path: str) -> None:
-    """Workers are asked for it in one message, before there is a lease."""
+    """Workers are told it in one message, before the first task."""
     size = sum(len(f"{name}{value}".encode()) + _PAIR_BYTES for name, value in pairs.items())
     if size > ASKED_BYTES_MAX:
         raise unprocessable(

@@ -10,6 +10,7 @@ SUITES: Final = {
     "quick": "mycel.bench.quick.quick_bench",
     "drivers": "mycel.bench.drivers.driver_bench",
     "matching": "mycel.bench.matching.matching_bench",
+    "dispatch": "mycel.bench.dispatch_bench",
     "swarm": "mycel.bench.swarm",
     "blobs": "mycel.bench.drivers.blob_bench",
     "models": "mycel.bench.drivers.model_bench",
@@ -24,8 +25,9 @@ def bench(given: list[str]) -> int:
     parser.add_argument(
         "suite",
         choices=SUITES,
-        help="a whole swarm with tasks, drivers alone, decisions alone, hundreds of nodes without "
-        "tasks, a file between two nodes, what is added to a model, Python functions beside Ray, "
+        help="a whole swarm with tasks, drivers alone, decisions alone, a scheduler alone, "
+        "hundreds of nodes without tasks, a file between two nodes, what is added to a model, "
+        "Python functions beside Ray, "
         "jobs among clusters, or the simulator beside SimPy",
     )
     parser.add_argument(

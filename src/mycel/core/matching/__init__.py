@@ -3,7 +3,7 @@
 from .obstacles import all_obstacles, obstacle
 from .rank_terms import LOAD_METRICS, Member
 from .ranking import ALGORITHMS, STRATEGIES, Algorithm, SelectionSettings, View
-from .slot_counts import has_room, left_after, slots_that_fit, total_of
+from .slot_counts import has_room, left_after, less, slots_that_fit, total_of
 from .version_ranges import is_version_range, version_satisfies
 from .worker_pool import Pool
 
@@ -20,6 +20,7 @@ __all__ = [
     "has_room",
     "is_version_range",
     "left_after",
+    "less",
     "obstacle",
     "slots_that_fit",
     "total_of",

@@ -7,6 +7,7 @@ from mycel.core.model.gpu_names import gpu_suits
 from mycel.core.model.resources import (
     SLOTS_MAX,
     Amounts,
+    Booking,
     Capabilities,
     Free,
     Gpu,
@@ -30,6 +31,27 @@ def total_of(capabilities: Capabilities) -> Free:
         disk=capabilities.disk,
         gpu_millis=(1000,) * len(capabilities.gpus),
         custom=capabilities.custom,
+    )
+
+
+def less(free: Free, booking: Booking) -> Free:
+    """What is left of it beside that slice."""
+    custom = free.custom
+    if booking.custom:
+        taken = dict(booking.custom)
+        custom = tuple((name, max(0.0, has - taken.get(name, 0.0))) for name, has in custom)
+    gpu_millis = free.gpu_millis
+    if booking.gpu_millis:
+        left = list(gpu_millis)
+        for index, share in booking.gpu_millis:
+            left[index] -= share
+        gpu_millis = tuple(left)
+    return Free(
+        cpu_millis=free.cpu_millis - booking.cpu_millis,
+        memory=free.memory - booking.memory,
+        disk=free.disk - booking.disk,
+        gpu_millis=gpu_millis,
+        custom=custom,
     )
 
 

@@ -252,6 +252,49 @@ class Pool:
         near = without(eligible, self.far)
         return (near or eligible) & self.available
 
+    def candidates(self, shape: Shape) -> int:
+        """Those with a link that may be sent such a task, with room or without."""
+        return self.filtered(shape) & self.linked
+
+    def best(
+        self,
+        shape: Shape,
+        random: Callable[[], float],
+        *,
+        excluded: int = 0,
+        avoided: int = 0,
+        having_data: int = 0,
+    ) -> Member | None:
+        """The first of the candidates with room; one of those to avoid only if there is no
+        other. It has the last turn then."""
+        among = self.candidates(shape)
+        if excluded:
+            among = without(among, excluded)
+        need = reserved(shape)
+        among = self._room.cut(among, need)
+        for mask in (without(among, avoided), among & avoided) if avoided else (among,):
+            found = self._first_with_room(mask, shape, need, random, having_data)
+            if found is not None:
+                self.turn = found.slot + 1
+                return found
+        return None
+
+    def _first_with_room(
+        self,
+        mask: int,
+        shape: Shape,
+        need: Requirements,
+        random: Callable[[], float],
+        having_data: int,
+    ) -> Member | None:
+        if not mask:
+            return None
+        if mask & (mask - 1) == 0:
+            only = self.at(mask.bit_length() - 1)
+            return only if has_room(need, only.capabilities, only.expected) else None
+        found = next(self.ranked(shape, random, among=mask, having_data=having_data), None)
+        return found[0] if found is not None and found[1] else None
+
     def ranked(
         self,
         shape: Shape,

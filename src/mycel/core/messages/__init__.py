@@ -1,7 +1,7 @@
 """What a scheduler and a worker say to each other.
 
 Every message travels on one of two streams between the same two peers: what concerns
-attempts and held leases on the *work* stream, where order matters; negotiation and news on
+registrations and attempts on the *work* stream, where order matters; news on
 the *control* stream, so that a full work stream delays neither. A link is both streams; when
 one breaks, the link is gone, and a worker starts the next one with `Register`.
 
@@ -17,9 +17,6 @@ from .control_stream import (
     Closed,
     Load,
     LoadChange,
-    Offer,
-    Request,
-    Wanted,
     load_change,
 )
 from .membership import (
@@ -48,14 +45,12 @@ from .work_stream import (
     Dismiss,
     Fetch,
     HeldAttempt,
-    HeldLease,
+    Introduce,
     Kill,
-    LeaseOver,
     Outcome,
     Progressed,
     Refused,
     Register,
-    Release,
     Renew,
     ResultPart,
     Results,
@@ -84,20 +79,19 @@ WorkMessage = (
     | CheckpointPart
     | CheckpointTaken
     | CheckpointWanted
-    | LeaseOver
     | Welcome
+    | Introduce
     | Assign
     | Withdraw
     | Kill
     | Acknowledge
     | Renew
-    | Release
     | Dismiss
     | ResultPart
     | Fetch
     | Described
 )
-ControlMessage = Request | Offer | Wanted | Load | LoadChange | Close | Closed | Join | Peers
+ControlMessage = Load | LoadChange | Close | Closed | Join | Peers
 SignalMessage = Ping | Pong | Summons
 
 __all__ = [
@@ -119,14 +113,12 @@ __all__ = [
     "Dismiss",
     "Fetch",
     "HeldAttempt",
-    "HeldLease",
+    "Introduce",
     "Join",
     "Kill",
-    "LeaseOver",
     "Load",
     "LoadChange",
     "Message",
-    "Offer",
     "Outcome",
     "PeerRecord",
     "Peers",
@@ -135,9 +127,7 @@ __all__ = [
     "Progressed",
     "Refused",
     "Register",
-    "Release",
     "Renew",
-    "Request",
     "ResultPart",
     "Results",
     "Returned",
@@ -146,7 +136,6 @@ __all__ = [
     "Streamed",
     "Summons",
     "Text",
-    "Wanted",
     "Welcome",
     "Window",
     "Withdraw",

@@ -1,4 +1,4 @@
-"""On the control stream: negotiation and news, which no full work stream delays."""
+"""On the control stream: news, which no full work stream delays."""
 
 from __future__ import annotations
 
@@ -6,74 +6,24 @@ from typing import Annotated, Final
 
 import msgspec
 
-from mycel.core.identifiers import LeaseId, RequestId
+from mycel.core.identifiers import RequestId
 from mycel.core.model.resources import Amounts, Free, Usage
-from mycel.core.model.work import Shape
 from mycel.core.ranges import (
     FEW,
-    MANY,
-    Amount,
     Balance,
     Count,
     Finite,
     Name,
-    Priority,
     Reason,
-    Some,
     Token,
 )
 
 from .message import Message
 
 
-class Request(Message, frozen=True, tag="request"):
-    request: RequestId
-    shape: Shape
-    slots: Some
-    token: Token = b""
-    """By what right: of the shape's user, bound to the scheduler that asks."""
-    expected_seconds: Amount = 0.0
-    """How long such tasks usually take; 0 if nobody knows."""
-
-
-class Offer(Message, frozen=True, tag="offer"):
-    """The answer to a request. A yes carries the lease itself, so that negotiation costs one
-    round trip; who does not want it any more releases it."""
-
-    request: RequestId
-    yes: bool
-    reason: Reason = ""
-    eta_seconds: Amount = 0.0
-    """With a yes: how long until such a task starts. With a no: when there may be room."""
-    cost: Amount = 0.0
-    """Of one task, as long as it is expected to take."""
-    lease: LeaseId | None = None
-    slots: Count = 0
-    window: Count = 0
-    clock: Finite = 0.0
-    capacity: Count = 0
-    """How many more such tasks fit beside these."""
-    floor: Amount = 0.0
-    """Each attempt under the lease costs at least this…"""
-    rate: Amount = 0.0
-    """…or so much an hour, as long as the lease lasts."""
-
-
-class Wanted(Message, frozen=True, tag="wanted"):
-    """Somebody's request does not fit beside these leases of one holder. One message tells of
-    all: a worker has as many as it has lanes, and is asked many times a second."""
-
-    lease: LeaseId
-    slots: Some
-    priority: Priority
-    ours: bool
-    """The request came from the holder of the leases itself."""
-    others: Annotated[tuple[LeaseId, ...], MANY] = ()
-    """Beside `lease`."""
-
-
 class Load(Message, frozen=True, tag="load"):
-    """What of the worker is free now, as a whole."""
+    """What of the worker is free now, or the scheduler's own, as a whole. Told when others have
+    booked more or less of it, and when there is room after a refusal for want of it."""
 
     free: Free
     running: Count

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-WIRE_VERSION: Final = 2
+WIRE_VERSION: Final = 3
 MESSAGE_BYTES: Final = 8 << 20
 """Arguments, or results, that make a message longer than this go into the next one, unless
 one alone is; a frame may be twice as long."""

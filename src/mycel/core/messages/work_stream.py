@@ -1,4 +1,4 @@
-"""On the work stream: attempts and held leases, where order matters."""
+"""On the work stream: registrations and attempts, where order matters."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Annotated
 import msgspec
 
 from mycel.core.authenticators import AUTHENTICATOR_BYTES, Authenticator, Authenticators
-from mycel.core.identifiers import AttemptId, Boot, JobId, JobNumber, LeaseId
+from mycel.core.identifiers import AttemptId, Boot, JobId, JobNumber, LeaseId, ShapeNumber
 from mycel.core.model.resources import Capabilities, Free, Usage
 from mycel.core.model.work import Shape, Work
 from mycel.core.ranges import (
+    FEW,
     MANY,
     Addresses,
     Amount,
@@ -30,6 +31,7 @@ from mycel.core.ranges import (
     Size,
     Some,
     StreamNumber,
+    Token,
     Word,
 )
 
@@ -37,10 +39,13 @@ from .message import MESSAGE_BYTES, Message, PartBytes
 
 
 class Window(msgspec.Struct, frozen=True, array_like=True):
-    """How many attempts a lease's holder may have out at once: slots and prefetch."""
+    """How many attempts of a shape a scheduler may have out in each of its slots here."""
 
-    lease: LeaseId
-    size: Count
+    shape: ShapeNumber
+    depth: Some
+    """One that runs, and those that may wait behind it."""
+    long: Count = 0
+    """In so many of the slots something long runs, behind which nothing should wait."""
 
 
 # Worker to scheduler, on the work stream
@@ -75,6 +80,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """As the assignment brought it: after a restart it alone proves that the attempt was sent."""
     code: Word = ""
     """Why it failed, see `core.model.failures`; empty if it did not."""
+    cost: Amount = 0.0
+    """What its worker asks for it."""
 
     @property
     def size(self) -> int:
@@ -88,23 +95,16 @@ class HeldAttempt(msgspec.Struct, frozen=True, array_like=True):
     job: JobNumber
     index: Index
     lease: LeaseId
+    """The registration under which it was sent."""
     number: Ordinal
     started_at: Finite | None
     """None while it waits in its lane, as far as the worker knows."""
     authenticator: Authenticator = b""
 
 
-class HeldLease(msgspec.Struct, frozen=True, array_like=True):
-    lease: LeaseId
-    shape: Shape
-    slots: Some
-    window: Count
-    floor: Amount = 0.0
-    rate: Amount = 0.0
-
-
 class Register(Message, frozen=True, tag="register"):
-    """First on every link: who this worker is, and all that it has of this scheduler's.
+    """First on every link: who this worker is, and all that it has of this scheduler's. The
+    scheduler may book it from now on, until `lease` ends.
 
     Outcomes that would make it too long are listed among the attempts, and follow in `Results`.
     """
@@ -115,8 +115,10 @@ class Register(Message, frozen=True, tag="register"):
     name: Name
     capabilities: Capabilities
     free: Free
+    """Free, or this scheduler's own: all but what others have booked."""
     addresses: Addresses
-    leases: Annotated[list[HeldLease], MANY]
+    leases: Annotated[list[Ordinal], FEW]
+    """Empty. Version 2 had leases here: one without any is told that it is too old."""
     attempts: Annotated[list[HeldAttempt], MANY]
     outcomes: Annotated[list[Outcome], MANY]
     software_version: Name = ""
@@ -126,6 +128,8 @@ class Register(Message, frozen=True, tag="register"):
     """Why it takes no new work; empty while it does."""
     usage: Usage | None = None
     """What of its machine is in use; None if it does not look."""
+    lease: LeaseId = LeaseId(0)
+    """The epoch of this registration: the same as before a lost link, unless it has ended."""
 
 
 class Described(Message, frozen=True, tag="described"):
@@ -144,18 +148,19 @@ class Described(Message, frozen=True, tag="described"):
 class Accepted(Message, frozen=True, tag="accepted"):
     """The attempts `first` … `first + count - 1` have arrived."""
 
-    lease: LeaseId
     first: AttemptId
     count: Count
 
 
 class Refused(Message, frozen=True, tag="refused"):
-    """They have arrived and will not be run: the lease is gone."""
+    """They have arrived and will not be run. `refusals` says what the codes mean."""
 
-    first: AttemptId
-    count: Count
-    lease: LeaseId
+    attempts: Annotated[list[AttemptId], MANY]
+    code: Word
     reason: Reason
+    room: Free | None = None
+    """What is free, or this scheduler's own, if that is why."""
+    windows: Annotated[tuple[Window, ...], MANY] = ()
 
 
 class Started(Message, frozen=True, tag="started"):
@@ -252,13 +257,6 @@ class CheckpointWanted(Message, frozen=True, tag="checkpoint_wanted"):
     offset: Size
 
 
-class LeaseOver(Message, frozen=True, tag="lease_over"):
-    """The lease has ended at the worker; what still runs under it runs on."""
-
-    lease: LeaseId
-    reason: Reason
-
-
 def announced(outcome: Outcome, inline_bytes_max: int) -> Outcome:
     """As it is told first: a long value stays behind until it is fetched."""
     if len(outcome.value) <= inline_bytes_max:
@@ -290,7 +288,22 @@ class Welcome(Message, frozen=True, tag="welcome"):
     boot: Boot
     lease_seconds: Amount
     unknown_leases: Annotated[list[LeaseId], MANY]
+    """Of wire version 2."""
     kill: Annotated[list[AttemptId], MANY]
+
+
+class Introduce(Message, frozen=True, tag="introduce"):
+    """Tasks of this shape will come: what they need, and by what right. Said once for a shape
+    and registration, before the first of them; the worker answers only if it refuses one."""
+
+    lease: LeaseId
+    number: ShapeNumber
+    """How assignments name the shape."""
+    shape: Shape
+    token: Token = b""
+    """Of the shape's user, bound to the scheduler that asks."""
+    expected_seconds: Amount = 0.0
+    """How long such tasks usually take; 0 if nobody knows."""
 
 
 class Bundle(msgspec.Struct, frozen=True, array_like=True):
@@ -320,6 +333,10 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True):
 
 class Assign(Message, frozen=True, tag="assign"):
     lease: LeaseId
+    shape: ShapeNumber
+    slots: Some
+    """How many the scheduler has booked for the shape, with this message: what does not fit
+    into as many waits behind others."""
     bundles: Annotated[list[Bundle], MANY]
 
     def __post_init__(self) -> None:
@@ -355,7 +372,8 @@ class Renew(Message, frozen=True, tag="renew"):
     """`echo` is the worker's own clock as its last heartbeat carried it."""
 
     echo: Finite
-    leases: Annotated[list[LeaseId], MANY]
+    lease: LeaseId
+    """0 if it knows of none: the worker then registers anew."""
 
 
 class Dismiss(Message, frozen=True, tag="dismiss"):
@@ -365,10 +383,3 @@ class Dismiss(Message, frozen=True, tag="dismiss"):
     come_back_seconds: Amount
     reason: Reason = ""
     """Why the worker cannot be of use at all, if it cannot: for whoever runs it."""
-
-
-class Release(Message, frozen=True, tag="release"):
-    """So many slots of the lease go back; the lease ends with its last slot."""
-
-    lease: LeaseId
-    slots: Count

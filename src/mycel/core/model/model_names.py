@@ -1,6 +1,6 @@
 """Whose model a name means.
 
-A model's *full* name says who serves it, and is what tasks, leases and workers are matched by:
+A model's *full* name says who serves it, and is what tasks and workers are matched by:
 
     llama-2-7b, org/model     the swarm owner's: of a worker's own configuration, or of the
                               owner's jobs

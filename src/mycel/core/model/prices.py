@@ -2,8 +2,8 @@
 
     cost = max(floor, rate × hours)      rate = Σ resource × its price an hour × (1 + surge × u)
 
-`u` is how much of the worker is taken: the share of its scarcest resource. A lease is granted at
-the rate of its moment, which holds as long as the lease. The rate never falls when a worker
+`u` is how much of the worker is taken: the share of its scarcest resource. A slot is booked at
+the rate of its moment, which holds as long as the slot. The rate never falls when a worker
 fills, and nothing ever costs less than the floor.
 """
 

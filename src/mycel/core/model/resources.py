@@ -35,7 +35,7 @@ Amounts = Annotated[tuple[tuple[Name, Finite], ...], MANY]
 """Sums and differences too, which may be a trace below nothing."""
 
 SLOTS_MAX: Final = 4096
-"""No lease has more slots, however small the task."""
+"""No shape has more at one worker, however small the task."""
 
 
 class GpuRequirement(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -226,6 +226,23 @@ class Ledger:
                 self._reduced.add(name)
         self._named = set(after)
         self._total = msgspec.structs.replace(self._total, custom=custom)
+
+    def rebase(self, total: Free) -> None:
+        """From now on there is so much in all. More may be booked than that: nothing is free
+        then until it is given back."""
+        before, self._total = self._total, total
+        self._cpu_millis += total.cpu_millis - before.cpu_millis
+        self._memory += total.memory - before.memory
+        self._disk += total.disk - before.disk
+        for index in range(len(self._gpu_millis)):
+            had = before.gpu_millis[index] if index < len(before.gpu_millis) else 0
+            has = total.gpu_millis[index] if index < len(total.gpu_millis) else 0
+            self._gpu_millis[index] += has - had
+        had_custom, has_custom = dict(before.custom), dict(total.custom)
+        for name in had_custom.keys() | has_custom.keys():
+            change = has_custom.get(name, 0.0) - had_custom.get(name, 0.0)
+            self._custom[name] = self._custom.get(name, 0.0) + change
+        self._named = set(has_custom)
 
     def assert_sound(self) -> None:
         assert 0 <= self._cpu_millis <= self._total.cpu_millis, "cores over-booked"

@@ -132,7 +132,7 @@ def work_bytes(work: Work) -> int:
 
 
 class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tasks of one shape are interchangeable to a provider: a lease is for one shape."""
+    """Tasks of one shape are interchangeable to a provider."""
 
     driver: Name
     requirements: Requirements = Requirements()

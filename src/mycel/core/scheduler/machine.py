@@ -1,13 +1,13 @@
 """The scheduler: events in, effects out.
 
-    clients ──▶ queue ──▶ fill leases ──▶ Assign        attempts ──▶ results ──▶ journal
-                  │             ▲                            │
-                  └─ negotiate ─┴── Offer            lose, give back, retry
+    clients ──▶ queue ──▶ place ──▶ Assign        attempts ──▶ results ──▶ journal
+                  ▲         ▲                        │
+                  │    room of workers      lose, give back, retry
+                  └──────────────────────────────────┘
 
-`handle` does what the event says, then looks once at every shape that it touched: tasks are
-sent into the room that there is, and leases are asked for or given up. Where more events of the
-same turn follow, it looks after the last of them, so that tasks that come together are sent
-together.
+`handle` does what the event says, then looks once at every shape and worker that it touched: tasks
+are sent to where there is room. Where more events of the same turn follow, it looks after the
+last of them, so that tasks that come together are sent together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mycel.core import events, messages
 from mycel.core.authenticators import Keyed
 from mycel.core.effects import Effect
 from mycel.core.events import Event
-from mycel.core.identifiers import AttemptId, JobId, JobNumber, PeerId, RequestId
+from mycel.core.identifiers import AttemptId, JobId, JobNumber, PeerId
 from mycel.core.journal import EntryRefused
 from mycel.core.machine_settings import SchedulerSettings
 from mycel.core.matching import ALGORITHMS, Algorithm
@@ -31,18 +31,21 @@ from mycel.core.scheduler.clients.dry_run import Previewing
 from mycel.core.scheduler.clients.explanation import Explaining
 from mycel.core.scheduler.clients.model_services import Services
 from mycel.core.scheduler.clients.read_views import Views
+from mycel.core.scheduler.tasks.assignments import Placement
 from mycel.core.scheduler.tasks.attempt_proofs import Authentication
 from mycel.core.scheduler.tasks.attempts import Attempts
 from mycel.core.scheduler.tasks.completion import Ending
 from mycel.core.scheduler.tasks.deadlines import Deadlines
 from mycel.core.scheduler.tasks.dispatch import Sending
-from mycel.core.scheduler.tasks.leases import Leasing
 from mycel.core.scheduler.tasks.result_fetches import Fetches
 from mycel.core.scheduler.tasks.shape_queue import ShapeQueue
 from mycel.core.scheduler.tasks.stage_progress import Staging
 from mycel.core.scheduler.tasks.task_reports import Reporting
 from mycel.core.scheduler.workers.dialling import Calling
 from mycel.core.scheduler.workers.draining import Draining
+from mycel.core.scheduler.workers.exclusions import Exclusions
+from mycel.core.scheduler.workers.registrations import Registrations
+from mycel.core.scheduler.workers.slot_books import SlotBooks
 from mycel.core.scheduler.workers.worker_health import Measuring
 from mycel.core.scheduler.workers.worker_index import Roster
 from mycel.core.scheduler.workers.worker_lifecycle import Presence
@@ -51,8 +54,9 @@ from mycel.core.scheduler.workers.worker_probes import Checking
 from mycel.core.states import WorkerState
 from mycel.core.views import Figures
 
+from .attempt_table import AttemptTable
 from .journal_faults import Faults
-from .records import Hasher, Lease, Worker
+from .records import Hasher, Worker
 from .restart import Restoring
 from .retention import Retention
 from .state import State
@@ -74,27 +78,33 @@ class Scheduler:
     ) -> None:
         self.state: Final = State(settings, digest, keyed, random, stopwatch, algorithms, hasher)
         self._authentication = Authentication(self.state)
-        self._roster = Roster(self.state)
+        books = SlotBooks(self.state)
+        self._exclusions = Exclusions(self.state)
+        self._roster = Roster(self.state, books, self._exclusions)
+        table = AttemptTable(self.state, books)
         self._views = Views(self.state)
         self._services = Services(self.state)
         self._measuring = Measuring(self.state)
         ending = Ending(self.state)
-        self._sending = Sending(self.state, self._roster, ending, self._authentication)
+        sending = Sending(self.state, books, table, ending, self._authentication)
+        self._placement = Placement(self.state, books, self._exclusions, sending)
         self._attempts = Attempts(
-            self.state, ending, self._measuring, self._roster, self._authentication
+            self.state, table, ending, self._measuring, self._roster, self._authentication
         )
         self._fetches = Fetches(self.state, self._attempts)
         self._deadlines = Deadlines(self.state, self._attempts)
-        self._leasing = Leasing(self.state, self._attempts)
+        self._registrations = Registrations(self.state, self._roster)
         self._checking = Checking(self.state)
         self._calling = Calling(
-            self.state, self._leasing, self._measuring, self._roster, self._checking
+            self.state, self._registrations, self._measuring, self._roster, self._checking
         )
         self._presence = Presence(
             self.state,
+            table,
             self._attempts,
             self._fetches,
-            self._leasing,
+            books,
+            self._registrations,
             self._measuring,
             self._calling,
             self._roster,
@@ -114,7 +124,7 @@ class Scheduler:
             self.state,
             self._clients,
             self._staging,
-            self._leasing,
+            self._registrations,
             self._presence,
             self._measuring,
             self._deadlines,
@@ -123,9 +133,15 @@ class Scheduler:
         self._retention = Retention(self.state)
         self._reporting = Reporting(self.state)
         self._hearing = Hearing(
-            self.state, self._attempts, self._fetches, self._leasing, self._roster
+            self.state,
+            self._attempts,
+            self._fetches,
+            books,
+            self._exclusions,
+            self._registrations,
+            self._roster,
         )
-        self._draining = Draining(self.state, self._roster, self._leasing, self._views)
+        self._draining = Draining(self.state, self._roster, self._views)
         self._handlers = self._event_table()
         self._messages = self._message_table()
         self._timers = self._timer_table()
@@ -187,9 +203,6 @@ class Scheduler:
             messages.CheckpointWanted: self._reporting.wanted,
             messages.Accepted: hearing.accepted,
             messages.Refused: hearing.refused,
-            messages.LeaseOver: hearing.lease_over,
-            messages.Offer: self._leasing.offered,
-            messages.Wanted: hearing.wanted,
             messages.Load: hearing.load,
             messages.LoadChange: hearing.load_changed,
             messages.Closed: self._draining.answered,
@@ -197,12 +210,9 @@ class Scheduler:
 
     def _timer_table(self) -> dict[str, Callable[[object, float], None]]:
         return {
-            "lease": self._for_lease(self._leasing.expired),
-            "idle": self._for_lease(self._leasing.idle),
-            "accept": self._for_lease(self._leasing.unconfirmed),
-            "yield": self._for_lease(self._leasing.consider_yielding),
-            "request": self._request_due,
-            "ask": self._ask_due,
+            "lease": self._for_worker(self._presence.expired),
+            "accept": self._for_worker(self._hearing.unconfirmed),
+            "ask": self._exclusion_over,
             "acknowledge": self._for_worker(self._attempts.acknowledge),
             "dial": self._for_worker(self._presence.dial_again),
             "away": self._for_worker(self._presence.away_too_long),
@@ -212,7 +222,6 @@ class Scheduler:
             "checks": self._checking.due,
             "part": self._calling.part_due,
             "seek": self._seek_due,
-            "refill": self._refill_due,
             "prune": self._retention.prune,
             "health": self._measuring.save,
             "deadline": self._deadlines.due,
@@ -222,7 +231,7 @@ class Scheduler:
     @property
     def wake_at(self) -> float | None:
         """When `Tick` is due; nothing happens by the clock alone before that."""
-        if self._clients.has_more or self._staging.has_more:
+        if self._clients.has_more or self._staging.has_more or self._placement.has_more:
             return self._now
         timer, retry = self.state.timers.wake_at, self.state.backoff.next_due
         if timer is None or retry is None:
@@ -239,10 +248,10 @@ class Scheduler:
             self._fetches.go_on(now)
         if more:
             return []
-        self._look_at_dirty(now)
+        self._place(now)
         while self.state.staged:  # a task that could not be sent was the last of its stage
             self._staging.look()
-            self._look_at_dirty(now)
+            self._place(now)
         if self._calling.has_new_links:
             self._calling.part_from_idle(now)
         return self.state.take_effects()
@@ -307,31 +316,21 @@ class Scheduler:
         taken, self.state.selection_seconds = self.state.selection_seconds, []
         return taken
 
-    def _look_at_dirty(self, now: float) -> None:
-        """The shape that holds least goes first among equals, so that none starves."""
-        dirty = self.state.dirty
-        if not dirty:
+    def _place(self, now: float) -> None:
+        if not (self.state.dirty or self.state.freed or self._placement.has_more):
             return
-        self.state.dirty = {}
         self.state.busy_at = now
-        queues = list(dirty.values())
-        if len(queues) > 1:
-            queues.sort(key=lambda one: (-one.shape.priority, one.held_slots, one.order))
-        for queue in queues:
-            self._sending.fill(queue, now)
-            for lease in [one for one in queue.leases.values() if one.wanted is not None]:
-                self._leasing.consider_yielding(lease, now)
-            self._leasing.negotiate(queue, now)
+        for queue in self._placement.settle(now):
             self._calling.look(queue, now)
-            if not queue.all_waiting and not queue.held_slots and not queue.live:
+            if not queue.all_waiting and not queue.live:
                 self._forget(queue)
-        self.state.dirty = {}
 
     def _forget(self, queue: ShapeQueue) -> None:
         """Shapes come and go; one with nothing left of it takes no room."""
         state = self.state
-        if queue.recovering or queue.asked_slots or state.backoff.has_any_of(queue.shape):
+        if state.backoff.has_any_of(queue.shape) or state.queues.get(queue.shape) is not queue:
             return
+        self._placement.forget(queue)
         del state.queues[queue.shape]
 
     # Time
@@ -360,16 +359,6 @@ class Scheduler:
         for kind, key in self.state.timers.take_due(now):
             self._timers[kind](key, now)
 
-    def _for_lease(self, act: Callable[[Lease, float], None]) -> Callable[[object, float], None]:
-        def due(key: object, now: float) -> None:
-            assert isinstance(key, tuple)
-            worker = self.state.workers.get(key[0])
-            lease = None if worker is None else worker.leases.get(key[1])
-            if lease is not None:
-                act(lease, now)
-
-        return due
-
     def _for_peer(self, act: Callable[[PeerId, float], None]) -> Callable[[object, float], None]:
         def due(key: object, now: float) -> None:
             assert isinstance(key, str)
@@ -390,21 +379,11 @@ class Scheduler:
         assert isinstance(key, Shape)
         self._calling.seek_due(key, now)
 
-    def _refill_due(self, key: object, now: float) -> None:
-        assert isinstance(key, Shape)
-        queue = self.state.queues.get(key)
-        if queue is not None:
-            self.state.touch(queue)
-
-    def _request_due(self, key: object, now: float) -> None:
-        assert isinstance(key, int)
-        self._leasing.forget_request(RequestId(key))
-
-    def _ask_due(self, key: object, now: float) -> None:
+    def _exclusion_over(self, key: object, now: float) -> None:
         assert isinstance(key, tuple)
         worker = self.state.workers.get(key[0])
         if worker is not None:
-            self._leasing.may_ask_again(worker, key[1])
+            self._exclusions.lift(worker, key[1])
 
     def _listen(self, event: events.Listen, now: float) -> None:
         self.state.listening = event.on
@@ -431,7 +410,7 @@ class Scheduler:
         worker = self.state.workers.get(event.peer)
         if worker is not None and worker.state in (WorkerState.HEALTHY, WorkerState.SUSPECT):
             self._presence.heard(worker, event.arrived_at)
-            self._leasing.renew(worker, event.peer_clock, event.arrived_at)
+            self._registrations.renew(worker, event.peer_clock, event.arrived_at)
 
     def _silence(self, event: events.SilenceNoticed, now: float) -> None:
         worker = self.state.workers.get(event.peer)

@@ -1,7 +1,7 @@
-"""The records of a scheduler's tables: workers, leases and attempts.
+"""The records of a scheduler's tables: workers and attempts.
 
-A worker's record owns the attempts that are out with it and the leases held of it; a lease
-knows how many attempts are out under it, and an attempt its task's place.
+A worker's record owns the attempts that are out with it, its registration and the book of its
+slots; an attempt knows its task's place, and whose slots it is out in.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Protocol
 
-from mycel.core.identifiers import AttemptId, LeaseId, PeerId, RequestId
+from mycel.core.identifiers import AttemptId, LeaseId, PeerId
 from mycel.core.matching import Member, Pool
-from mycel.core.messages import Outcome, Wanted
+from mycel.core.messages import Outcome
 from mycel.core.model.jobs import Block, Job, TaskKey
-from mycel.core.model.prices import cost
-from mycel.core.model.resources import Capabilities, Free, Usage
+from mycel.core.model.resources import Capabilities, Usage
 from mycel.core.model.work import Shape
 from mycel.core.scheduler.tasks.shape_queue import ShapeQueue, share_of
 from mycel.core.scheduler.workers.reliability import WorkerHealth
+from mycel.core.scheduler.workers.slot_books import Book, Slots, room_of
 from mycel.core.states import (
     ATTEMPT,
     LEASE,
@@ -49,9 +49,9 @@ class Attempt:
         "index",
         "job",
         "key",
-        "lease",
         "number",
         "progress",
+        "slots",
         "started_at",
         "state",
         "task_state",
@@ -65,8 +65,7 @@ class Attempt:
         key: TaskKey,
         block: Block,
         index: int,
-        worker: Worker,
-        lease: Lease | None,
+        slots: Slots,
         number: int,
     ) -> None:
         self.id = attempt
@@ -74,8 +73,8 @@ class Attempt:
         self.block = block
         self.job: Job = block.job
         self.index = index
-        self.worker = worker
-        self.lease = lease
+        self.worker: Worker = slots.worker
+        self.slots = slots
         self.number = number
         self.started_at: float | None = None
         self.state = AttemptState.ASSIGNED
@@ -119,69 +118,6 @@ class Fetching:
         """When a part of it was last asked for."""
 
 
-class Lease:
-    """A lease as its holder sees it."""
-
-    def __init__(
-        self,
-        worker: Worker,
-        lease: LeaseId,
-        queue: ShapeQueue,
-        slots: int,
-        window: int,
-        now: float,
-        ends_at: float,
-        state: LeaseState = LeaseState.HELD,
-    ) -> None:
-        self.worker = worker
-        self.id = lease
-        self.queue = queue
-        self.slots = slots
-        self.window = window
-        self.state = state
-        self.ends_at = ends_at
-        self.held_since = now
-        self.idle_since = now
-        self.outstanding = 0
-        self.target_slots = slots
-        """While it yields: what is to be left."""
-        self.floor = 0.0
-        self.rate = 0.0
-        """What its tasks cost at least, and what an hour of one costs."""
-        self.wanted: Wanted | None = None
-        self.unaccepted: deque[tuple[AttemptId, int, float]] = deque()
-        """(first, count, sent at) of assignments that nobody has confirmed yet."""
-        self.is_proven = False
-        """A task under it has succeeded, so the lease itself is in the journal."""
-
-    @property
-    def key(self) -> tuple[PeerId, LeaseId]:
-        return (self.worker.peer, self.id)
-
-    @property
-    def is_over(self) -> bool:
-        return self.state is LeaseState.OVER
-
-    def cost(self, seconds: float) -> float:
-        """Of an attempt that took so long."""
-        return cost(self.floor, self.rate, seconds) if self.floor or self.rate else 0.0
-
-    def step(self, step: LeaseStep) -> None:
-        self.state = LEASE[self.state, step]
-
-
-class Asked:
-    """A request for a lease that has not been answered."""
-
-    __slots__ = ("queue", "request", "slots", "worker")
-
-    def __init__(self, request: RequestId, worker: Worker, queue: ShapeQueue, slots: int) -> None:
-        self.request = request
-        self.worker = worker
-        self.queue = queue
-        self.slots = slots
-
-
 class Call:
     """A known worker that was dialled because tasks of this shape wait."""
 
@@ -193,8 +129,26 @@ class Call:
         self.slots = slots
 
 
+class Registration:
+    """A worker's, by which it may be booked: the scheduler's lease of it."""
+
+    __slots__ = ("ends_at", "id", "state")
+
+    def __init__(self, lease: LeaseId, ends_at: float, state: LeaseState = LeaseState.HELD) -> None:
+        self.id = lease
+        self.ends_at = ends_at
+        self.state = state
+
+    @property
+    def is_held(self) -> bool:
+        return self.state is LeaseState.HELD
+
+    def step(self, step: LeaseStep) -> None:
+        self.state = LEASE[self.state, step]
+
+
 class Worker:
-    """A worker as a scheduler sees it: a hint, until it grants a lease."""
+    """A worker as a scheduler sees it."""
 
     def __init__(
         self, peer: PeerId, state: WorkerState, health: WorkerHealth | None = None
@@ -205,7 +159,6 @@ class Worker:
         self.boot = 0
         self.name = ""
         self.capabilities = Capabilities()
-        self.free = Free()
         self.accepting = True
         self.usage: Usage | None = None
         """What of its machine is in use, by whomever; None if it does not say."""
@@ -216,16 +169,22 @@ class Worker:
         self.rtt_seconds: float | None = None
         self.last_heard: float | None = None
         self.missed = 0
-        self.leases: dict[LeaseId, Lease] = {}
+        self.registration: Registration | None = None
+        """None while it has none, and may not be booked."""
+        self.book = Book()
         self.attempts: dict[AttemptId, Attempt] = {}
         """In the order in which they were sent: those in front may have started."""
         self.to_acknowledge: list[AttemptId] = []
-        self.asked: dict[Shape, Asked] = {}
-        self.refused: dict[Shape, str] = {}
-        """What it was asked for a moment ago and why it was of no use; the longest refused
-        first."""
-        self.shunned: set[Shape] = set()
-        """Of those, what it failed at and did not say no to: its news change nothing."""
+        self.unaccepted: deque[tuple[AttemptId, int, float]] = deque()
+        """(first, count, sent at) of assignments that nobody has confirmed yet."""
+        self.excluded: dict[Shape | str, str] = {}
+        """Shapes and users for which it is left out for a while, and why."""
+        self.freed_by: ShapeQueue | None = None
+        """Which shape had the slot that is free now…"""
+        self.has_news = True
+        """…or it has more than a free slot: all that wait are looked at."""
+        self.lacks_room: set[Shape] = set()
+        """Of those, the shapes that it had no room for."""
         self.member: Member | None = None
         """Its place in the pool, once it has said what it can do."""
         self.running_for_others = 0
@@ -248,12 +207,12 @@ class Worker:
 
     @property
     def running(self) -> int:
-        return self.running_for_others + len(self.attempts)
+        return self.running_for_others + self.book.out
 
     def bring_up_to_date(self, pool: Pool) -> None:
         if self.member is None:
             return
-        pool.set_running(self.member, self.running)
+        pool.report(self.member, room_of(self), self.running, self.usage)
         rate = self.health.success_rate
         if rate is not None:
             pool.measure(self.member, rate, self.relative_seconds)
@@ -263,11 +222,11 @@ class Worker:
         return self.state is WorkerState.HEALTHY
 
     @property
-    def is_idle(self) -> bool:
-        """Healthy, and nothing of it is wanted or owed."""
-        busy = self.leases or self.attempts or self.asked or self.to_acknowledge
-        return self.is_healthy and not busy
+    def may_be_booked(self) -> bool:
+        registered = self.registration is not None and self.registration.is_held
+        return self.is_healthy and self.accepting and registered
 
     @property
-    def held_slots(self) -> int:
-        return sum(lease.slots for lease in self.leases.values())
+    def is_idle(self) -> bool:
+        """Healthy, and nothing of it is wanted or owed."""
+        return self.is_healthy and not self.attempts and not self.to_acknowledge

@@ -1,8 +1,8 @@
 """A scheduler that starts: what its journal says becomes its tables.
 
-Tasks that had not ended may be running somewhere, under a lease that is journalled. Those
-workers are dialled; until each has reported, is dead, or one lease length has passed, the old
-tasks of the lease's shape wait. New tasks do not.
+Tasks that had not ended may be running at any worker whose registration is journalled. Those
+workers are dialled; until each has reported, is dead, or one lease length has passed, the old tasks
+wait. New tasks do not.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from __future__ import annotations
 from mycel.core.events import Restart
 from mycel.core.identifiers import JobNumber, first_of_boot
 from mycel.core.journal import GroupAdded, HandedResult, Restored, StoredBlock, StoredJob
-from mycel.core.journal_codec import UNREADABLE, decode_shape, decode_specification, decode_stages
+from mycel.core.journal_codec import UNREADABLE, decode_specification, decode_stages
 from mycel.core.model import bitmaps
 from mycel.core.model.jobs import Group, Job, task_key
 from mycel.core.model.stages import StageRun, handed_value, runs_of
 from mycel.core.scheduler.clients.client_requests import Clients
 from mycel.core.scheduler.tasks.deadlines import Deadlines
-from mycel.core.scheduler.tasks.leases import Leasing
 from mycel.core.scheduler.tasks.stage_progress import Staging
+from mycel.core.scheduler.workers.registrations import Registrations
 from mycel.core.scheduler.workers.worker_health import Measuring
 from mycel.core.scheduler.workers.worker_lifecycle import Presence
-from mycel.core.states import JobState, LeaseState, WorkerState
+from mycel.core.states import JobState, WorkerState
 
-from .records import Lease
 from .state import State
 
 
@@ -32,7 +31,7 @@ class Restoring:
         state: State,
         clients: Clients,
         staging: Staging,
-        leasing: Leasing,
+        registrations: Registrations,
         presence: Presence,
         measuring: Measuring,
         deadlines: Deadlines,
@@ -42,7 +41,7 @@ class Restoring:
         self._deadlines = deadlines
         self._clients = clients
         self._staging = staging
-        self._leasing = leasing
+        self._registrations = registrations
         self._presence = presence
 
     def restart(self, event: Restart, now: float) -> None:
@@ -62,17 +61,7 @@ class Restoring:
                 self._presence.dial(worker)
                 away = now + state.settings.lease_seconds
                 state.timers.set(("away", worker.peer), away)
-            try:
-                shape = decode_shape(grant.shape)
-            except UNREADABLE as error:
-                fields = {"worker": grant.worker, "lease": grant.lease}
-                state.note("lease_unreadable", error=str(error), **fields)
-                continue
-            queue = state.queue_of(shape)
-            ends_at = now + state.settings.lease_seconds
-            lease = Lease(worker, grant.lease, queue, grant.slots, grant.slots, now, ends_at)
-            lease.state = LeaseState.RESTORED
-            self._leasing.restore(lease)
+            self._registrations.restore(worker, grant.lease, now)
         state.note("scheduler_started", boot=event.boot, jobs=len(state.jobs))
 
     def _restore_jobs(self, restored: Restored) -> None:

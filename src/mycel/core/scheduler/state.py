@@ -32,14 +32,14 @@ from mycel.core.messages import ControlMessage, WorkMessage
 from mycel.core.model.jobs import Group, Job, Specification, TaskKey
 from mycel.core.model.work import Shape
 from mycel.core.principal import Principal
-from mycel.core.scheduler.tasks.shape_queue import Backoff, ShapeQueue, Usual
+from mycel.core.scheduler.tasks.shape_queue import Backoff, ShapeQueue, Tally, Usual
 from mycel.core.scheduler.tasks.usage_profiles import Profiles
 from mycel.core.scheduler.workers.known_workers import KnownWorkers
 from mycel.core.scheduler.workers.reliability import WorkerHealth
 from mycel.core.states import WorkerState
 from mycel.core.timers import Timers
 
-from .records import Asked, Attempt, Call, Fetching, Hasher, Worker
+from .records import Attempt, Call, Fetching, Hasher, Worker
 
 TimerKey = tuple[str, object]
 GROUPS_MAX: Final = 1024
@@ -86,7 +86,6 @@ class State:
         self.secret = Secret()
         self.owner_epoch = 1
         self._counter = 0
-        self._request = 0
 
         self.jobs: dict[JobNumber, Job] = {}
         self.job_ids: dict[JobId, Job] = {}
@@ -131,7 +130,6 @@ class State:
         self.calls: dict[PeerId, Call] = {}
         self.seeks: dict[Shape, float] = {}
         """Shapes that lack workers, and how long until they are sought again."""
-        self.asked: dict[RequestId, Asked] = {}
         self.timers: Timers[TimerKey] = Timers()
         self.task_waiters: dict[TaskKey, list[RequestId]] = {}
         self.job_waiters: dict[JobNumber, list[RequestId]] = {}
@@ -141,7 +139,7 @@ class State:
         """How many tasks they have together."""
 
         self.busy_at = 0.0
-        """When tasks or leases last changed."""
+        """When tasks last changed."""
         self.succeeded = 0
         self.failed = 0
         self.cancelled = 0
@@ -155,7 +153,12 @@ class State:
         self.staged: dict[JobNumber, Job] = {}
         """Jobs whose stages may have something to do: they are looked at once per event."""
         self.dirty: dict[Shape, ShapeQueue] = {}
-        """Shapes whose tasks or leases have changed: they are looked at once per event."""
+        """Shapes whose tasks or slots have changed: they are looked at once per event."""
+        self.freed: dict[PeerId, Worker] = {}
+        """Workers that may have more room than before: likewise."""
+        self.recovering: set[PeerId] = set()
+        """Workers of journalled registrations that have not reported since the restart."""
+        self.tally = Tally()
         self._groups: dict[tuple[Specification, str, int], Group] = {}
         self._entries: list[Entry] = []
         self._effects: list[Effect] = []
@@ -172,10 +175,6 @@ class State:
         self._counter += count
         fenced(self.boot, self._counter)
         return AttemptId(fenced(self.boot, first))
-
-    def next_request(self) -> RequestId:
-        self._request += 1
-        return RequestId(self._request)
 
     def group_of(self, specification: Specification, user: str, stage: int = 0) -> Group:
         """The one object for all jobs that say the same: a swarm sees the same few kinds of
@@ -256,8 +255,7 @@ class State:
     def pool(self) -> Pool:
         """All workers that are known, linked or not, indexed for selection.
 
-        Most tasks go out under a lease and ask nobody: what they change is told to the pool
-        only when somebody looks at it.
+        What tasks change is told to the pool only when somebody looks at it.
         """
         if self.moved_workers:
             moved, self.moved_workers = self.moved_workers, {}
@@ -276,7 +274,7 @@ class State:
                 if len(self.usual) >= USUAL_MAX:
                     del self.usual[next(iter(self.usual))]
                 usual = self.usual[shape] = Usual()
-            queue = self.queues[shape] = ShapeQueue(shape, len(self.queues), usual)
+            queue = self.queues[shape] = ShapeQueue(shape, usual, self.recovering, self.tally)
         return queue
 
     def remember(self, peer: PeerId, principal: Principal) -> None:
@@ -307,6 +305,13 @@ class State:
     def touch(self, queue: ShapeQueue) -> None:
         self.dirty[queue.shape] = queue
 
+    def has_room(self, worker: Worker, queue: ShapeQueue | None = None) -> None:
+        """Perhaps: whoever waits is looked at. A slot is free that this shape had; or the worker
+        is as good as new."""
+        self.freed[worker.peer] = worker
+        worker.freed_by = queue
+        worker.has_news |= queue is None
+
     def highest_ended(self, key: TaskKey) -> int:
         history = self.histories.get(key)
         return max(ended.attempt for ended in history) if history else 0
@@ -317,5 +322,4 @@ class State:
 
     @property
     def queued(self) -> int:
-        waiting = sum(queue.all_waiting for queue in self.queues.values())
-        return waiting + len(self.backoff) + self.held_back
+        return self.tally.waiting + len(self.backoff) + self.held_back

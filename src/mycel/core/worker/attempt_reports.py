@@ -26,7 +26,7 @@ class Reporting:
         for run, report in event.reports:
             held = self._live(run)
             if held is not None:
-                by_scheduler.setdefault(held.grant.scheduler, []).append((held.id, report))
+                by_scheduler.setdefault(held.scheduler, []).append((held.id, report))
         for peer, reports in by_scheduler.items():
             self._machine.send(peer, Progressed(reports))
 
@@ -34,12 +34,12 @@ class Reporting:
         held = self._live(event.part.attempt)
         if held is not None:
             part = msgspec.structs.replace(event.part, attempt=held.id)
-            self._machine.send(held.grant.scheduler, part)
+            self._machine.send(held.scheduler, part)
 
     def wanted(self, event: RunWantsCheckpoint, now: float) -> None:
         held = self._live(event.attempt)
         if held is not None:
-            self._machine.send(held.grant.scheduler, CheckpointWanted(held.id, event.offset))
+            self._machine.send(held.scheduler, CheckpointWanted(held.id, event.offset))
 
     def answered(self, peer: PeerId, message: CheckpointPart | CheckpointTaken, now: float) -> None:
         record = self._machine.schedulers.get(peer)

@@ -1,8 +1,8 @@
-"""By what right a scheduler asks: the worker's own check of each request's token and rules.
+"""By what right a scheduler assigns: the worker's own check of each shape's token and rules.
 
-    Request ─▶ token: signed, for this scheduler, not over, not revoked? ─▶ covers the shape?
-            ─▶ the worker's own rules: owners, users, drivers, images
-    a token that ends or is revoked later ends the leases that stand on it
+    Introduce ─▶ token: signed, for this scheduler, not over, not revoked? ─▶ covers the shape?
+              ─▶ the worker's own rules: owners, users, drivers, images
+    a token that ends or is revoked later: nothing more of the shapes that stand on it is begun
 
 Nobody is asked: the owner's public key and what this worker knows of revocations are enough.
 """
@@ -15,13 +15,12 @@ import msgspec
 
 from mycel.core.events import Revoked, WallClock
 from mycel.core.identifiers import PeerId
-from mycel.core.messages import Request
+from mycel.core.messages import Introduce
+from mycel.core.messages.refusals import NO_RIGHT, RULES
 from mycel.core.model.work import Shape
 from mycel.core.rights import ADMIN, TOLERANCE_SECONDS, Inspect, Rights
-from mycel.core.states import GrantStep
 
-from .granted_leases import Grants
-from .records import Grant
+from .records import Objection, ShapeLanes
 
 if TYPE_CHECKING:
     from .machine import WorkerMachine
@@ -61,31 +60,35 @@ class Authority:
     def __init__(
         self,
         machine: WorkerMachine,
-        granted: Grants,
         inspect: Inspect | None,
         rules: AcceptRules,
     ) -> None:
         """Without `inspect` no tokens are asked for; only simulations do without."""
         self._machine = machine
-        self._granted = granted
         self._inspect = inspect
         self._rules = rules
         self._unix_offset: float | None = None
         self._revoked: set[bytes] = set()
 
-    def judge(self, peer: PeerId, request: Request, now: float) -> Rights | str:
-        """The right by which it may be granted, or why not."""
+    def judge(self, peer: PeerId, message: Introduce, now: float) -> Rights | Objection:
+        """The right by which such tasks may run, or why they may not."""
+        rights = self._rights(peer, message, now)
+        if isinstance(rights, str):
+            return Objection(NO_RIGHT, rights)
+        against = self._rules.objection(message.shape, rights.signer)
+        return rights if against is None else Objection(RULES, against)
+
+    def _rights(self, peer: PeerId, message: Introduce, now: float) -> Rights | str:
         if self._inspect is None:
-            return self._rules.objection(request.shape, "") or Rights()
-        if not request.token:
+            return Rights()
+        if not message.token:
             return "it asks for the user's token, and got none"
-        rights = self._inspect(request.token, peer)
+        rights = self._inspect(message.token, peer)
         if isinstance(rights, str):
             return rights
         if not rights.is_bound:
             return "its token is not bound to the scheduler that sent it"
-        objection = self.lapse(rights, now) or rights.objection(request.shape)
-        return objection or self._rules.objection(request.shape, rights.signer) or rights
+        return self.lapse(rights, now) or rights.objection(message.shape) or rights
 
     def objection_to_admin(self, peer: PeerId, token: bytes, now: float) -> str | None:
         """Why whoever holds this token may not say what this worker does."""
@@ -100,31 +103,34 @@ class Authority:
             return f"its token does not allow to {ADMIN}"
         return self.lapse(rights, now)
 
-    def stands_on(self, grant: Grant, rights: Rights, now: float) -> None:
-        grant.rights = rights
-        self._watch(grant, now)
+    def stands_on(self, lanes: ShapeLanes, rights: Rights, now: float) -> None:
+        lanes.rights = rights
+        self._watch(lanes, now)
 
-    # What changes while a lease stands
+    # What changes while a shape is known
 
     def wall_clock(self, event: WallClock, now: float) -> None:
         self._unix_offset = event.unix_offset
-        for grant in self._machine.grants.values():
-            self._watch(grant, now)
+        for lanes in self._machine.lanes.values():
+            self._watch(lanes, now)
 
     def revoked(self, event: Revoked, now: float) -> None:
         self._revoked |= event.ids
-        for grant in list(self._machine.grants.values()):
-            self.check(grant, now)
+        for lanes in list(self._machine.lanes.values()):
+            self.check(lanes, now)
 
-    def check(self, grant: Grant, now: float) -> None:
-        """What runs under it goes on; nothing more is begun."""
-        if not grant.is_open:
-            return
-        lapse = self.lapse(grant.rights, now)
-        if lapse is not None:
-            self._granted.end(grant, GrantStep.EXPIRE, lapse)
-        else:
-            self._watch(grant, now)
+    def due(self, key: object, now: float) -> None:
+        lanes = self._machine.lanes.get(key)  # type: ignore[call-overload]
+        if lanes is not None:
+            self.check(lanes, now)
+
+    def check(self, lanes: ShapeLanes, now: float) -> None:
+        """What runs goes on; nothing more is begun."""
+        lapse = self.lapse(lanes.rights, now)
+        if lapse is None:
+            self._watch(lanes, now)
+        elif lanes.objection is None:
+            self._machine.running.object_to(lanes, Objection(NO_RIGHT, lapse))
 
     def lapse(self, rights: Rights, now: float) -> str | None:
         """Why a right that was good once is not any more."""
@@ -134,8 +140,8 @@ class Authority:
             return "its token has expired"
         return None
 
-    def _watch(self, grant: Grant, now: float) -> None:
-        ends_at = grant.rights.expires_at
-        if ends_at is not None and self._unix_offset is not None and grant.is_open:
+    def _watch(self, lanes: ShapeLanes, now: float) -> None:
+        ends_at = lanes.rights.expires_at
+        if ends_at is not None and self._unix_offset is not None and lanes.objection is None:
             due = ends_at + TOLERANCE_SECONDS - self._unix_offset
-            self._machine.watch(TIMER, grant.id, max(now, due))
+            self._machine.watch(TIMER, lanes.key, max(now, due))

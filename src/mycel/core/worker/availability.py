@@ -4,8 +4,8 @@
                                  │
                                  └─ after the grace: what runs is handed back
 
-A cause is such as `stop`, `drain`, `hours` or `owner`; while there is one, nothing is granted.
-Leases end at once, so that what has not started goes back to its scheduler; what runs goes on.
+A cause is such as `stop`, `drain`, `hours` or `owner`; while there is one, nothing is taken.
+What has not started goes back to its scheduler at once; what runs goes on.
 A cause may set a grace, after which what still runs is stopped and handed back: it counts as an
 attempt nowhere.
 """
@@ -21,9 +21,6 @@ from mycel.core.events import Reopen, Shut
 from mycel.core.identifiers import AttemptId, PeerId
 from mycel.core.messages import Close, Closed
 from mycel.core.ranges import bounded
-from mycel.core.states import GrantStep
-
-from .granted_leases import Grants
 
 if TYPE_CHECKING:
     from .machine import WorkerMachine
@@ -32,13 +29,12 @@ TIMER: Final = "hand_back"
 STOP: Final = "stop"
 DRAIN: Final = "drain"
 SHUT_CHARACTERS_MAX: Final = 2000
-"""It becomes part of what is said of tasks and leases."""
+"""It becomes part of what is said of tasks."""
 
 
 class Closing:
-    def __init__(self, machine: WorkerMachine, granted: Grants) -> None:
+    def __init__(self, machine: WorkerMachine) -> None:
         self._machine = machine
-        self._granted = granted
         self._causes: dict[str, str] = {}
         """With what is said of each to people, the first first."""
         self._graces: dict[str, float] = {}
@@ -56,24 +52,21 @@ class Closing:
     def shut(self, event: Shut, now: float) -> None:
         machine = self._machine
         event = msgspec.structs.replace(event, reason=bounded(event.reason, SHUT_CHARACTERS_MAX))
-        was_open = not self._causes
         self._causes[event.cause] = event.reason
         if event.hand_back_after_seconds is not None:
             self._graces[event.cause] = now + event.hand_back_after_seconds
             self._watch()
-        for grant in list(machine.grants.values()):
-            if grant.is_open:
-                self._granted.end(grant, GrantStep.RECALL, event.reason)
-        if was_open:
-            machine.granting.refuse_all(event.reason)
-        machine.granting.tell_load(now)
+        for record in machine.schedulers.values():
+            machine.running.hand_back_unstarted(record)
+        machine.lane_table.close_idle()
+        machine.loads.tell(now)
         self.look()
 
     def reopen(self, event: Reopen, now: float) -> None:
         self._graces.pop(event.cause, None)
         self._watch()
         if self._causes.pop(event.cause, None) is not None:
-            self._machine.granting.tell_load(now)
+            self._machine.loads.tell(now)
 
     def asked(self, peer: PeerId, message: Close, now: float) -> None:
         """Somebody who may, by a scheduler: `mycel drain` and `mycel resume`."""
@@ -86,7 +79,7 @@ class Closing:
         answer = Closed(message.request, objection or "", not self._causes, self.reason)
         self._machine.send(peer, answer)
 
-    def due(self, now: float) -> None:
+    def due(self, key: object, now: float) -> None:
         if not any(when <= now for when in self._graces.values()):
             self._watch()
             return
@@ -100,7 +93,7 @@ class Closing:
         for held in self._machine.held.values():
             if held.lane is not None and not held.killed and not held.handed_back:
                 held.handed_back = True
-                by_driver.setdefault(held.grant.shape.driver, []).append(held.run)
+                by_driver.setdefault(held.lanes.shape.driver, []).append(held.run)
         for driver, runs in by_driver.items():
             self._machine.emit(KillRuns(driver, runs))
 

@@ -41,7 +41,7 @@ class Outcomes:
         if spooled:
             self._machine.emit(UnspoolOutcomes(record.peer, spooled))
 
-    def keep_late(self, now: float) -> None:
+    def keep_late(self, key: object, now: float) -> None:
         patience = self._machine.settings.spool_after_seconds
         oldest: float | None = None
         for record in self._machine.schedulers.values():

@@ -1,17 +1,43 @@
-"""The records of a worker's tables: grants with their lanes, attempts, and what each
-scheduler has not acknowledged yet."""
+"""The records of a worker's tables: registrations, lanes, attempts, and what each scheduler has
+not acknowledged yet."""
 
 from __future__ import annotations
 
 from collections import deque
 
-from mycel.core.identifiers import AttemptId, JobId, JobNumber, LaneId, LeaseId, PeerId, RequestId
+from mycel.core.identifiers import AttemptId, JobId, JobNumber, LaneId, LeaseId, PeerId, ShapeNumber
 from mycel.core.machine_settings import WorkerSettings
-from mycel.core.messages import Outcome, Request
+from mycel.core.messages import Outcome, Window
 from mycel.core.model.resources import Booking, Free, Usage
 from mycel.core.model.work import Shape, Work
 from mycel.core.rights import Rights
 from mycel.core.states import GRANT, GrantState, GrantStep
+
+
+class Objection:
+    """Why something is refused."""
+
+    __slots__ = ("code", "reason")
+
+    def __init__(self, code: str, reason: str) -> None:
+        self.code = code
+        self.reason = reason
+
+
+class Registration:
+    """The right of one scheduler to book this worker, as the worker sees it."""
+
+    def __init__(self, lease: LeaseId, ends_at: float) -> None:
+        self.id = lease
+        self.ends_at = ends_at
+        self.state = GrantState.GRANTED
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is GrantState.GRANTED
+
+    def step(self, step: GrantStep) -> None:
+        self.state = GRANT[self.state, step]
 
 
 class Held:
@@ -20,7 +46,6 @@ class Held:
     __slots__ = (
         "arguments",
         "authenticator",
-        "grant",
         "handed_back",
         "id",
         "index",
@@ -28,6 +53,8 @@ class Held:
         "job_id",
         "killed",
         "lane",
+        "lanes",
+        "lease",
         "number",
         "run",
         "started_at",
@@ -38,7 +65,8 @@ class Held:
         self,
         run: AttemptId,
         attempt: AttemptId,
-        grant: Grant,
+        lanes: ShapeLanes,
+        lease: LeaseId,
         job: JobNumber,
         job_id: JobId,
         index: int,
@@ -50,7 +78,9 @@ class Held:
         self.run = run
         """This worker's own number for it: attempts of two schedulers may have the same id."""
         self.id = attempt
-        self.grant = grant
+        self.lanes = lanes
+        self.lease = lease
+        """The registration under which it came."""
         self.job = job
         self.job_id = job_id
         self.index = index
@@ -65,56 +95,60 @@ class Held:
         self.handed_back = False
         """It was stopped for this worker's sake, and goes back to its scheduler."""
 
+    @property
+    def scheduler(self) -> PeerId:
+        return self.lanes.scheduler
+
 
 class Lane:
-    """One slot of a grant, and the slice of the machine that it has booked."""
+    """One slot of a shape, and the slice of the machine that it has booked."""
 
-    __slots__ = ("booking", "held", "id", "is_long", "opened")
+    __slots__ = ("booking", "held", "id", "idle_since", "is_long", "opened", "rate")
 
-    def __init__(self, lane: LaneId, booking: Booking) -> None:
+    def __init__(self, lane: LaneId, booking: Booking, rate: float) -> None:
         self.id = lane
         self.booking = booking
+        self.rate = rate
+        """What an hour in it costs."""
         self.held = 0
         """Attempts that the driver has for this lane."""
         self.is_long = False
         """What runs in it has outlived 50 ms: nothing should wait behind it."""
         self.opened = False
+        self.idle_since = 0.0
 
 
-class Grant:
-    """A lease as the worker that granted it sees it."""
+class ShapeLanes:
+    """The lanes that run one shape of one scheduler's tasks. Those that are idle stay warm and
+    booked until something else needs the room."""
 
-    def __init__(
-        self, lease: LeaseId, scheduler: PeerId, shape: Shape, lanes: list[Lane], ends_at: float
-    ) -> None:
-        self.id = lease
+    def __init__(self, scheduler: PeerId, shape: Shape) -> None:
         self.scheduler = scheduler
         self.shape = shape
-        self.lanes = lanes
-        self.ends_at = ends_at
-        self.state = GrantState.GRANTED
-        self.waiting: deque[Held] = deque()
+        self.number = ShapeNumber(1)
+        """As its scheduler has introduced it last."""
         self.rights = Rights()
-        """What it was granted on."""
+        """By which its tasks run."""
+        self.objection: Objection | None = None
+        """Why no more of them are taken."""
+        self.lanes: list[Lane] = []
+        self.slots = 1
+        """How many its scheduler has booked."""
+        self.waiting: deque[Held] = deque()
         self.mean_seconds: float | None = None
-        self.rate = 0.0
-        """What an hour of one of its tasks costs."""
 
     @property
-    def slots(self) -> int:
-        return len(self.lanes)
+    def key(self) -> tuple[PeerId, Shape]:
+        return (self.scheduler, self.shape)
 
     @property
-    def is_open(self) -> bool:
-        return self.state is GrantState.GRANTED
+    def busy(self) -> list[Lane]:
+        return [lane for lane in self.lanes if lane.held]
 
     @property
     def is_long(self) -> bool:
-        """Long tasks have all of its lanes."""
-        return all(lane.is_long for lane in self.lanes)
-
-    def step(self, step: GrantStep) -> None:
-        self.state = GRANT[self.state, step]
+        """Long tasks have all of its busy lanes."""
+        return all(lane.is_long for lane in self.lanes if lane.held)
 
     def measure(self, seconds: float) -> None:
         if self.mean_seconds is None:
@@ -131,28 +165,10 @@ class Grant:
         cost = self.mean_seconds + settings.prefetch_overhead_seconds
         return min(settings.prefetch_max, int(wanted / cost))
 
-    def window(self, settings: WorkerSettings) -> int:
+    def window(self, settings: WorkerSettings) -> Window:
         """However quick its tasks were so far: nothing waits behind one that takes long."""
-        depth = 1 + self.prefetch(settings)
-        return sum(1 if lane.is_long else depth for lane in self.lanes)
-
-
-class OpenRequest:
-    """A request that does not fit now: it is answered when it does, or when time is up."""
-
-    __slots__ = ("answer_by", "request", "rights", "scheduler")
-
-    def __init__(
-        self, scheduler: PeerId, request: Request, rights: Rights, answer_by: float
-    ) -> None:
-        self.scheduler = scheduler
-        self.request = request
-        self.rights = rights
-        self.answer_by = answer_by
-
-    @property
-    def id(self) -> tuple[PeerId, RequestId]:
-        return (self.scheduler, self.request.request)
+        long = sum(lane.is_long for lane in self.lanes)
+        return Window(self.number, 1 + self.prefetch(settings), long)
 
 
 class Unacknowledged:
@@ -169,15 +185,31 @@ class SchedulerRecord:
 
     def __init__(self, peer: PeerId) -> None:
         self.peer = peer
+        self.registration: Registration | None = None
+        self.shapes: dict[ShapeNumber, ShapeLanes] = {}
+        """As this scheduler has introduced them since it was last registered with."""
         self.is_up = False
         self.is_welcome = False
         """It has answered our registration. Before that it is told no load: what goes by another
         stream could overtake the registration, which would then undo it."""
         self.is_behind = False
         """There was something to tell before it was welcome."""
+        self.waits_for_room = False
+        """It was refused something for want of room…"""
+        self.has_room = False
+        """…and something was given back since."""
         self.held: dict[AttemptId, Held] = {}
         self.outcomes: dict[AttemptId, Unacknowledged] = {}
         self.told: Free | None = None
-        """What it believes to be free of this worker; None if it is to be told the whole…"""
+        """What it believes to be there for it; None if it is to be told the whole…"""
         self.told_usage: Usage | None = None
-        """…and to be in use."""
+        """…and to be in use…"""
+        self.told_closed_for = ""
+        """…and why nothing is taken."""
+        self.told_at = -1.0e9
+
+    @property
+    def lease(self) -> LeaseId:
+        """Of the registration that is open; 0 if none is."""
+        one = self.registration
+        return one.id if one is not None and one.is_open else LeaseId(0)

@@ -1,6 +1,6 @@
 """By what right jobs run: the tokens that users submitted with, bound to this scheduler.
 
-A worker asks for one with every lease. They are kept on disk, because a job outlives the
+A worker is shown one with every shape. They are kept on disk, because a job outlives the
 scheduler's process, and its user may be gone by then.
 """
 

@@ -49,8 +49,8 @@ from mycel.core.messages import (
     CheckpointTaken,
     Close,
     Dismiss,
+    Introduce,
     PeerRecord,
-    Request,
 )
 from mycel.core.scheduler import Scheduler
 from mycel.discovery.methods import Ways
@@ -204,9 +204,9 @@ class SchedulerNode(Member):
         return self._machine.amended(refused, effects)
 
     def send(self, effect: Send | SendAhead) -> None:
-        """A request goes with its user's token: the worker decides by it."""
+        """A shape is introduced with its user's token: the worker decides by it."""
         message = effect.message
-        if type(message) is Request and self._credentials is not None:
+        if type(message) is Introduce and self._credentials is not None:
             token = self._credentials.for_shape(message.shape)
             self._links.send(effect.peer, msgspec.structs.replace(message, token=token))
         elif type(message) is Close and self._credentials is not None:

@@ -13,8 +13,8 @@ REMEMBERED_MAX: Final = 1024
 
 
 def remembering(owner_public: bytes, swarm: str) -> Inspect:
-    """Signatures are checked once for each token and scheduler: the same one comes with every
-    lease."""
+    """Signatures are checked once for each token and scheduler: the same one comes with many
+    shapes."""
     known: dict[tuple[bytes, PeerId], Rights | str] = {}
 
     def look(token: bytes, peer: PeerId) -> Rights | str:

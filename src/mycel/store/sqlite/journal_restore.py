@@ -207,10 +207,10 @@ def _attempts(connection: sqlite3.Connection) -> list[AttemptEnded]:
 
 
 def _leases(connection: sqlite3.Connection) -> list[LeaseGranted]:
-    query = "SELECT worker, lease, shape, slots, addresses FROM leases ORDER BY worker, lease"
+    query = "SELECT worker, lease, addresses FROM leases ORDER BY worker"
     return [
-        LeaseGranted(worker, lease, shape, slots, _addresses(addresses))
-        for worker, lease, shape, slots, addresses in connection.execute(query)
+        LeaseGranted(worker, lease, _addresses(addresses))
+        for worker, lease, addresses in connection.execute(query)
     ]
 
 

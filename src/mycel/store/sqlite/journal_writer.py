@@ -355,9 +355,9 @@ class EntryWriter:
 
     def _grant_leases(self, run: list[LeaseGranted]) -> None:
         self._connection.executemany(
-            "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO leases VALUES (?, ?, ?)",
             [
-                (*astuple(granted)[:4], msgspec.json.encode(granted.addresses).decode())
+                (*astuple(granted)[:2], msgspec.json.encode(granted.addresses).decode())
                 for granted in run
             ],
         )

@@ -4,7 +4,7 @@
           ├─ blocks          one appended batch; its tasks are arithmetic over it
           ├─ results         one row per finished task, numbered in the order of commits
           └─ ended_attempts  of attempts that left their task unfinished
-    leases                   those that have not ended
+    leases                   workers' registrations that have not ended
     workers                  what was measured of each
     pruned_jobs              forgotten jobs of which rows are still to be deleted
     profiles                 what kinds of tasks were seen to use, the latest thousand
@@ -22,7 +22,7 @@ from typing import Final
 
 from .database import Format
 
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 APPLICATION_ID: Final = 0x4D59434A  # "MYCJ"
 
 _GROUPS: Final = """
@@ -156,12 +156,9 @@ CREATE TABLE ended_attempts (
 ) WITHOUT ROWID;
 
 CREATE TABLE leases (
-    worker TEXT NOT NULL,
+    worker TEXT PRIMARY KEY,
     lease INTEGER NOT NULL,
-    shape BLOB NOT NULL,
-    slots INTEGER NOT NULL,
-    addresses TEXT NOT NULL,
-    PRIMARY KEY (worker, lease)
+    addresses TEXT NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE pruned_jobs (number INTEGER PRIMARY KEY)
@@ -198,10 +195,23 @@ ALTER TABLE results ADD COLUMN code TEXT NOT NULL DEFAULT '';
 ALTER TABLE ended_attempts ADD COLUMN code TEXT NOT NULL DEFAULT ''
 """
 
+# A worker had a lease for each shape; the latest tells where it may still run something.
+_FROM_8: Final = """
+ALTER TABLE leases RENAME TO leases_of_shapes;
+CREATE TABLE leases (
+    worker TEXT PRIMARY KEY,
+    lease INTEGER NOT NULL,
+    addresses TEXT NOT NULL
+) WITHOUT ROWID;
+INSERT OR REPLACE INTO leases
+    SELECT worker, lease, addresses FROM leases_of_shapes ORDER BY worker, lease;
+DROP TABLE leases_of_shapes
+"""
+
 JOURNAL_FORMAT: Final = Format(
     what="a scheduler's journal",
     application_id=APPLICATION_ID,
     version=SCHEMA_VERSION,
     script=f"{_SCRIPT};{_GROUPS};{_WORKERS};{_IN_FILES};{_PROFILES}",
-    migrations=(_FROM_1, _FROM_2, _FROM_3, _PROFILES, _FROM_5, _FROM_6, _FROM_7),
+    migrations=(_FROM_1, _FROM_2, _FROM_3, _PROFILES, _FROM_5, _FROM_6, _FROM_7, _FROM_8),
 )

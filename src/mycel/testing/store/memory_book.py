@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mycel.core.identifiers import FENCED_MAX, JobId, JobNumber, LeaseId, PeerId
+from mycel.core.identifiers import FENCED_MAX, JobId, JobNumber, PeerId
 from mycel.core.journal import (
     AttemptEnded,
     BlockAppended,
@@ -91,7 +91,7 @@ class MemoryBook:
     def __init__(self) -> None:
         self.jobs: dict[JobNumber, BookJob] = {}
         self.numbers: dict[JobId, JobNumber] = {}
-        self.leases: dict[tuple[PeerId, LeaseId], LeaseGranted] = {}
+        self.leases: dict[PeerId, LeaseGranted] = {}
         self.profiles: dict[str, ProfileSeen] = {}
         self.health: dict[PeerId, WorkerMeasured] = {}
         self.values: dict[tuple[int, int, int], bytearray] = {}
@@ -271,7 +271,7 @@ class MemoryBook:
         return job, block
 
     def _grant_lease(self, granted: LeaseGranted) -> None:
-        self.leases[granted.worker, granted.lease] = granted
+        self.leases[granted.worker] = granted
 
     def _see_profile(self, seen: ProfileSeen) -> None:
         self.profiles[seen.kind] = seen
@@ -279,7 +279,9 @@ class MemoryBook:
             del self.profiles[min(self.profiles.values(), key=lambda one: one.seen_at).kind]
 
     def _end_lease(self, ended: LeaseEnded) -> None:
-        self.leases.pop((ended.worker, ended.lease), None)
+        granted = self.leases.get(ended.worker)
+        if granted is not None and granted.lease == ended.lease:
+            del self.leases[ended.worker]
 
     def _measure_worker(self, measured: WorkerMeasured) -> None:
         self.health[measured.worker] = measured

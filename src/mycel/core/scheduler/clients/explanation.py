@@ -18,6 +18,7 @@ from mycel.core.model.work import Shape, reserved
 from mycel.core.scheduler.records import Worker
 from mycel.core.scheduler.state import State
 from mycel.core.scheduler.tasks.shape_queue import ShapeQueue
+from mycel.core.scheduler.workers.slot_books import room_of
 from mycel.core.states import StageState, TaskState, WorkerState
 from mycel.core.views import ENDED, Explanation, Obstacle, TaskView
 
@@ -201,14 +202,16 @@ class Explaining:
         if not worker.accepting:
             why = f": {worker.closed_for}" if worker.closed_for else ""
             return f"it takes no new work{why}"
-        if shape in worker.asked:
-            return "it fits, and is being asked"
-        if not has_room(reserved(shape), worker.capabilities, worker.free):
+        if worker.registration is None:
+            return "it fits, and is about to register again"
+        if not has_room(reserved(shape), worker.capabilities, room_of(worker)):
             return NO_ROOM
-        if shape not in worker.refused:
-            return "it fits, and is asked next"
-        reason = worker.refused[shape]
-        return f"it fits, and will be asked again: {reason or 'it said no a moment ago'}"
+        reason = worker.excluded.get(shape) or worker.excluded.get(shape.user)
+        if reason is None:
+            return "it fits, and is next"
+        if shape in worker.lacks_room:
+            return NO_ROOM
+        return f"it fits, and is left out for a moment: {reason}"
 
     def _names(self, mask: int) -> list[str]:
         names = []

@@ -17,12 +17,12 @@ from mycel.core.events import (
 from mycel.core.identifiers import JobId, task_id
 from mycel.core.journal import TaskEnded
 from mycel.core.model.jobs import Block, Job, task_key
-from mycel.core.model.resources import Amounts
 from mycel.core.model.stages import StageRun
 from mycel.core.model.work import SERVICE
 from mycel.core.scheduler.records import Worker
 from mycel.core.scheduler.state import State
 from mycel.core.scheduler.workers.known_workers import KnownWorker
+from mycel.core.scheduler.workers.slot_books import room_of
 from mycel.core.states import StageState, TaskState, WorkerState
 from mycel.core.views import (
     Explanation,
@@ -217,10 +217,10 @@ class Views:
             state=worker.state.value,
             accepting=worker.accepting,
             capabilities=worker.capabilities,
-            free=worker.free if has_said else None,
+            free=room_of(worker) if has_said else None,
             running=len(worker.attempts),
-            leases=len(worker.leases),
-            slots=worker.held_slots,
+            leases=int(worker.registration is not None),
+            slots=worker.book.booked,
             success_rate=worker.health.success_rate,
             avg_completion_seconds=worker.health.avg_completion_seconds,
             last_seen_at=worker.health.last_seen_at if heard is None else self._state.unix(heard),
@@ -232,7 +232,6 @@ class Views:
                 Fact(fact, source, self._state.unix(at))
                 for fact, (source, at) in worker.facts.items()
             ),
-            idle_models=_idle_models(worker),
             closed_for=worker.closed_for,
             usage=worker.usage,
             tasks=worker.running if has_said else None,
@@ -289,15 +288,5 @@ class Views:
             workers_refused=state.workers_refused,
             checks_late=state.checks_late,
             workers_linked=len(state.linked),
-            leases_held=sum(len(one.leases) for one in workers),
+            leases_held=sum(one.registration is not None for one in workers),
         )
-
-
-def _idle_models(worker: Worker) -> Amounts:
-    idle: dict[str, float] = {}
-    for lease in worker.leases.values():
-        shape = lease.queue.shape
-        if shape.driver == "model":
-            unused = max(0, lease.slots - lease.outstanding)
-            idle[shape.model] = idle.get(shape.model, 0.0) + unused
-    return tuple(sorted(idle.items()))

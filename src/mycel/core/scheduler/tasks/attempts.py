@@ -23,6 +23,7 @@ from mycel.core.model.failures import DEADLINE, LOST, MAX_COST, POISON, RESULT_D
 from mycel.core.model.jobs import Block, TaskKey
 from mycel.core.model.json_depth import objection_to
 from mycel.core.model.work import SERVICE
+from mycel.core.scheduler.attempt_table import AttemptTable
 from mycel.core.scheduler.records import AGE_SECONDS_MAX, Attempt, Worker, believed
 from mycel.core.scheduler.state import State
 from mycel.core.scheduler.tasks.retry_policy import Cause, delay_seconds, is_poison, is_retried
@@ -71,12 +72,14 @@ class Attempts:
     def __init__(
         self,
         state: State,
+        table: AttemptTable,
         ending: Ending,
         measuring: Measuring,
         roster: Roster,
         authentication: Authentication,
     ) -> None:
         self._state = state
+        self._table = table
         self._authentication = authentication
         self._ending = ending
         self._roster = roster
@@ -102,11 +105,17 @@ class Attempts:
                 )
 
     def windows(self, worker: Worker, windows: Iterable[Window]) -> None:
-        for window in windows:
-            lease = worker.leases.get(window.lease)
-            if lease is not None:
-                lease.window = max(window.size, lease.slots)
-                self._state.touch(lease.queue)
+        """How deep each lane of a shape is by now."""
+        numbered = {window.shape: window for window in windows}
+        if not numbered:
+            return
+        for slots in worker.book.shapes.values():
+            window = numbered.get(slots.number)  # type: ignore[call-overload]
+            if window is not None:
+                slots.depth, slots.long = window.depth, window.long
+                if slots.out:
+                    slots.queue.credit[slots] = None
+                    self._state.touch(slots.queue)
 
     def outcomes(
         self, worker: Worker, outcomes: Sequence[Outcome], clock_offset: float, now: float
@@ -139,8 +148,7 @@ class Attempts:
         """The queues of model tasks whose server did not do its part."""
         faults = [one.attempt for one in outcomes if one.driver_fault]
         found = [worker.attempts.get(attempt) for attempt in faults]
-        leases = [one.lease for one in found if one is not None and one.lease is not None]
-        queues = dict.fromkeys(lease.queue for lease in leases)
+        queues = dict.fromkeys(one.slots.queue for one in found if one is not None)
         return [queue for queue in queues if queue.shape.driver == "model"]
 
     def _acknowledge_soon(self, worker: Worker, attempts: list[AttemptId], now: float) -> None:
@@ -172,13 +180,10 @@ class Attempts:
             if damage:
                 self._failed(attempt, self.damaged(outcome, damage), now)
                 return
-            self._remove(attempt, AttemptStep.SUCCEED, TaskStep.SUCCEED, now)
+            self._table.remove(attempt, AttemptStep.SUCCEED, TaskStep.SUCCEED)
             seconds = max(0.0, outcome.ended_at - outcome.started_at)
-            lease, queue = attempt.lease, None
-            if lease is not None:
-                lease.is_proven = True
-                queue = lease.queue
-            took.setdefault(queue, []).append(seconds)
+            attempt.slots.is_proven = True
+            took.setdefault(attempt.slots.queue, []).append(seconds)
             if tells_of_needs(outcome.peak_memory, seconds):
                 self._measuring.usage(attempt.block, outcome, seconds, now)
             self._ending.task(attempt, outcome, TaskState.SUCCEEDED, now)
@@ -230,7 +235,7 @@ class Attempts:
             settings, 1 if is_service and lasted else counted, 2.0 * state.random() - 1.0
         )
         reason, error = "", outcome.error
-        cost = cost_of(attempt, outcome)
+        cost = cost_of(outcome)
         if is_poison(settings, causes) and not is_service:
             reason = POISON
             error += (
@@ -247,13 +252,13 @@ class Attempts:
             reason = DEADLINE
             error += "; its deadline comes before the next try"
         else:
-            self._remove(attempt, step, TaskStep.RETRY, now)
+            self._table.remove(attempt, step, TaskStep.RETRY)
             self._ending.attempt(
                 attempt, cause, outcome.exit_code, outcome.error, now, cost, outcome.code
             )
             self._back_off(attempt, delay, outcome.error or cause.value, now)
             return
-        self._remove(attempt, step, TaskStep.FAIL, now)
+        self._table.remove(attempt, step, TaskStep.FAIL)
         final = msgspec.structs.replace(outcome, error=error)
         self._ending.task(attempt, final, TaskState.FAILED, now, reason)
 
@@ -264,7 +269,7 @@ class Attempts:
             reason = f"its worker handed it back: {reason}" if reason else FORGOTTEN
             self.lose(attempt, False, reason, now)
             return
-        self._remove(attempt, AttemptStep.RETURN, TaskStep.GIVE_BACK, now)
+        self._table.remove(attempt, AttemptStep.RETURN, TaskStep.GIVE_BACK)
         self._requeue(attempt, now)
 
     def lose(self, attempt: Attempt, counts: bool, reason: str, now: float) -> None:
@@ -278,7 +283,7 @@ class Attempts:
             self._try_again(attempt, AttemptStep.LOSE, Cause.WORKER, outcome, now)
             return
         state.unsuccessful_attempts += 1
-        self._remove(attempt, AttemptStep.LOSE, TaskStep.RETRY, now)
+        self._table.remove(attempt, AttemptStep.LOSE, TaskStep.RETRY)
         self._ending.attempt(attempt, None, None, reason, now)
         self._tell_delay(attempt, reason, 0.0, now)
         self._requeue(attempt, now)
@@ -297,7 +302,7 @@ class Attempts:
     def supersede(self, attempt: Attempt, now: float) -> None:
         """A higher attempt of the same task lives: this one is killed and forgotten."""
         self._state.send(attempt.worker.peer, Kill([attempt.id]))
-        self._remove(attempt, AttemptStep.LOSE, TaskStep.RETRY, now)
+        self._table.remove(attempt, AttemptStep.LOSE, TaskStep.RETRY)
 
     def cancel(
         self, key: TaskKey, block: Block, index: int, reason: str, now: float, error: str = ""
@@ -309,7 +314,7 @@ class Attempts:
             self._end_waiting(key, block, index, TaskStep.CANCEL, reason, error, now)
             return
         state.send(attempt.worker.peer, Kill([attempt.id]))
-        self._remove(attempt, AttemptStep.CANCEL, TaskStep.CANCEL, now)
+        self._table.remove(attempt, AttemptStep.CANCEL, TaskStep.CANCEL)
         nothing = Outcome(attempt.id, block.job.number, index, "cancelled")
         self._ending.task(attempt, nothing, TaskState.CANCELLED, now, reason)
 
@@ -340,26 +345,6 @@ class Attempts:
             self._state.held_back -= 1
             return block.take_one(index)
         return self._queue(block).take_one(block, index)
-
-    def _remove(self, attempt: Attempt, step: AttemptStep, task_step: TaskStep, now: float) -> None:
-        """Out of the tables, with its new state: nothing of it is accepted from now on."""
-        state = self._state
-        attempt.end(step, task_step)
-        del state.attempts[attempt.id]
-        if state.fetches:
-            state.fetches.pop(attempt.id, None)
-        if state.current.get(attempt.key) is attempt:
-            del state.current[attempt.key]
-        del attempt.worker.attempts[attempt.id]
-        attempt.job.live -= 1
-        lease = attempt.lease
-        if lease is not None:
-            lease.outstanding -= 1
-            lease.queue.live -= 1
-            if lease.outstanding == 0:
-                lease.idle_since = now
-                lease.unaccepted.clear()
-            state.touch(lease.queue)
 
     def _back_off(self, attempt: Attempt, delay: float, reason: str, now: float) -> None:
         state = self._state

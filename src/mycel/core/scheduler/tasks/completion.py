@@ -83,7 +83,7 @@ class Ending:
             self._unix(attempt.started_at),
             self._state.unix(now if reason else _end_of(attempt, outcome, now)),
             outcome.value_size,
-            self._spent(attempt) + cost_of(attempt, outcome),
+            self._spent(attempt) + cost_of(outcome),
             attempt.progress,
             outcome.code,
         )
@@ -199,8 +199,8 @@ def _end_of(attempt: Attempt, outcome: Outcome, now: float) -> float:
     return min(now, attempt.started_at + (outcome.ended_at - outcome.started_at))
 
 
-def cost_of(attempt: Attempt, outcome: Outcome) -> float:
+def cost_of(outcome: Outcome) -> float:
     """Nothing, where the worker is to blame, or nobody knows what it did."""
-    if attempt.lease is None or outcome.driver_fault or outcome.state in UNHEARD:
+    if outcome.driver_fault or outcome.state in UNHEARD:
         return 0.0
-    return attempt.lease.cost(outcome.ended_at - outcome.started_at)
+    return outcome.cost

@@ -38,7 +38,7 @@ class Deadlines:
         late = [block for block in job.blocks if block.group.specification.deadline_at == key[1]]
         if self._state.unix(now) < key[1]:
             self.watch(job, now)
-        elif any(self._state.queue_of(block.group.shape).recovering for block in late):
+        elif self._state.recovering and any(block.old for block in late):
             # After a restart what seems to wait may run: its workers are asked first.
             self._state.timers.set(("deadline", key), now + RECOVERY_SECONDS)
         elif self._fail_some(job, late, now):

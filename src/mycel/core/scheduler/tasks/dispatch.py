@@ -1,7 +1,4 @@
-"""Sending tasks out: what waits goes into the room that leases have.
-
-Idle slots are filled first, wherever they are; only then does anything wait behind another
-task. Every sending is a fresh attempt.
+"""Sending tasks out, in messages of a sound size. Every sending is a fresh attempt.
 
 A task that came in this very turn leaves before its job is on disk, while that is being
 written: its client has no answer yet. Should the scheduler be killed in between, then the worker
@@ -16,15 +13,15 @@ from typing import Final
 from mycel.core.authenticators import KeyedHash, authenticators, page_of
 from mycel.core.effects import SendAhead
 from mycel.core.errors import TooLong
-from mycel.core.identifiers import AttemptId
-from mycel.core.messages import MESSAGE_BYTES, Assign, Bundle
+from mycel.core.identifiers import AttemptId, ShapeNumber
+from mycel.core.messages import MESSAGE_BYTES, Assign, Bundle, Introduce
 from mycel.core.model.jobs import Block, task_key
 from mycel.core.model.work import work_bytes
-from mycel.core.scheduler.records import Attempt, Lease, Worker
+from mycel.core.scheduler.attempt_table import AttemptTable
+from mycel.core.scheduler.records import Worker
 from mycel.core.scheduler.state import State
-from mycel.core.scheduler.tasks.shape_queue import ShapeQueue
-from mycel.core.scheduler.workers.worker_index import Roster
-from mycel.core.states import TASK, LeaseState, TaskState, TaskStep
+from mycel.core.scheduler.workers.slot_books import SlotBooks, Slots
+from mycel.core.states import TASK, TaskState, TaskStep
 
 from .attempt_proofs import Authentication
 from .completion import Ending
@@ -35,69 +32,22 @@ ASSIGN_BYTES_MAX: Final = 15 << 20
 
 class Sending:
     def __init__(
-        self, state: State, roster: Roster, ending: Ending, authentication: Authentication
+        self,
+        state: State,
+        books: SlotBooks,
+        table: AttemptTable,
+        ending: Ending,
+        authentication: Authentication,
     ) -> None:
         self._state = state
+        self._books = books
+        self._table = table
         self._authentication = authentication
-        self._roster = roster
         self._ending = ending
 
-    def fill(self, queue: ShapeQueue, now: float) -> None:
-        """Sends what waits into the room that the leases of this shape have."""
-        if not queue.waiting:
-            return
-        leases = [lease for lease in queue.leases.values() if self._is_usable(lease)]
-        if not leases:
-            return
-        # Leases of one slot are many to a worker: among equals one with the next task's files,
-        # then the worker with least to do.
-        having = self._state.having_next_files(queue) if len(leases) > 1 else 0
-        leases.sort(
-            key=lambda one: (
-                one.outstanding / one.slots,
-                not _is_among(one, having),
-                len(one.worker.attempts),
-                one.key,
-            )
-        )
-        careful = now < queue.careful_until
-        # Idle slots first, wherever they are; only then does anything wait behind another.
-        limits = [self._slots_to_fill(lease) for lease in leases]
-        self._spread(queue, leases, limits, now)
-        if queue.waiting:
-            limits = [self._window(lease, careful) for lease in leases]
-            self._spread(queue, leases, limits, now)
-
-    @staticmethod
-    def _is_usable(lease: Lease) -> bool:
-        return lease.worker.is_healthy and lease.state in (LeaseState.HELD, LeaseState.YIELDING)
-
-    @staticmethod
-    def _slots_to_fill(lease: Lease) -> int:
-        return lease.target_slots if lease.state is LeaseState.YIELDING else lease.slots
-
-    def _window(self, lease: Lease, careful: bool) -> int:
-        if lease.state is LeaseState.YIELDING:
-            return lease.target_slots
-        return min(lease.window, lease.slots + 1) if careful else lease.window
-
-    def _spread(
-        self, queue: ShapeQueue, leases: list[Lease], limits: list[int], now: float
-    ) -> None:
-        for position, lease in enumerate(leases):
-            rest = len(leases) - position
-            fair = -(-queue.waiting // rest)
-            room = min(limits[position] - lease.outstanding, fair, self._allowance())
-            if room > 0:
-                self._send(lease, queue.take(room), now)
-
-    def _allowance(self) -> int:
-        limit = self._state.settings.max_concurrent_tasks
-        return 1 << 30 if limit is None else limit - len(self._state.attempts)
-
-    def _send(self, lease: Lease, tasks: list[tuple[Block, int]], now: float) -> None:
-        """In as many messages as the size of the tasks asks for. One that fits none fails: it
-        would never get anywhere."""
+    def send(self, slots: Slots, tasks: list[tuple[Block, int]], now: float) -> None:
+        """What has its slots already, in as many messages as the size of the tasks asks for. One
+        that fits none fails: it would never get anywhere."""
         part: list[tuple[Block, int, bytes]] = []
         size = shared = 0
         last: Block | None = None
@@ -109,6 +59,7 @@ class Sending:
                 encoded = block.argument(index)
                 _check_length(len(encoded) + shared)
             except TooLong as error:
+                self._books.ended(slots)
                 self._fail(block, index, str(error), now)
                 continue
             own = len(encoded)
@@ -116,11 +67,11 @@ class Sending:
                 own += shared
             size += own
             if part and size > MESSAGE_BYTES:
-                self._send_part(lease, part, now)
+                self._send_part(slots, part, now)
                 part, size = [], len(encoded) + shared
             part.append((block, index, encoded))
         if part:
-            self._send_part(lease, part, now)
+            self._send_part(slots, part, now)
         for block, _ in tasks:
             if block.fresh == 0:
                 block.forget_items()
@@ -129,10 +80,12 @@ class Sending:
         key = task_key(block.job.number, index)
         failed = TASK[TaskState.QUEUED, TaskStep.FAIL]
         self._ending.waiting(key, block, index, failed, "", error, now)
-        self._state.timers.set(("refill", block.group.shape), now)  # its room is free again
 
-    def _send_part(self, lease: Lease, tasks: list[tuple[Block, int, bytes]], now: float) -> None:
-        state, worker = self._state, lease.worker
+    def _send_part(self, slots: Slots, tasks: list[tuple[Block, int, bytes]], now: float) -> None:
+        state, worker = self._state, slots.worker
+        registration = worker.registration
+        assert registration is not None, "a worker without a registration was booked"
+        introduce = None if slots.number else self._introduce(slots)
         first = state.next_attempts(len(tasks))
         attempt_id: int = first
         bundles: list[_Bundling] = []
@@ -145,28 +98,38 @@ class Sending:
                     bundle = _Bundling(AttemptId(attempt_id), block, index)
                     bundles.append(bundle)
             key = task_key(block.job.number, index)
-            assert key not in state.current, "a task was sent while an attempt of it is out"
-            number = 1 + state.counted(key) if state.histories else 1
-            attempt = Attempt(AttemptId(attempt_id), key, block, index, worker, lease, number)
-            attempt.task_state = TASK[TaskState.QUEUED, TaskStep.ASSIGN]
-            state.attempts[attempt.id] = state.current[key] = attempt
-            worker.attempts[attempt.id] = attempt
+            attempt = self._table.send(AttemptId(attempt_id), key, block, index, slots)
             bundle.indices.append(index)
-            bundle.numbers.append(number)
+            bundle.numbers.append(attempt.number)
             if argument:
                 bundle.arguments.append(argument)
-            block.job.live += 1
             attempt_id += 1
-        lease.outstanding += len(tasks)
-        lease.queue.live += len(tasks)
-        lease.unaccepted.append((first, len(tasks), now))
-        state.timers.set(("accept", lease.key), now + state.settings.health_check_timeout)
-        self._roster.moved(worker)
-        assign = Assign(lease.id, [self._bundle(one, worker) for one in bundles])
-        if lease.is_proven and all(state.is_arriving(block.job) for block, _, _ in tasks):
+        if not worker.unaccepted:
+            due = now + state.settings.health_check_timeout
+            state.timers.set(("accept", worker.peer), due)
+        worker.unaccepted.append((first, len(tasks), now))
+        assign = Assign(
+            registration.id,
+            ShapeNumber(slots.number),
+            max(1, len(slots.bookings)),
+            [self._bundle(one, worker) for one in bundles],
+        )
+        if introduce is not None:
+            state.send(worker.peer, introduce)
+        if slots.is_proven and all(state.is_arriving(block.job) for block, _, _ in tasks):
             state.emit(SendAhead(worker.peer, assign))
         else:
             state.send(worker.peer, assign)
+
+    def _introduce(self, slots: Slots) -> Introduce:
+        book, registration = slots.worker.book, slots.worker.registration
+        assert registration is not None
+        book.introduced += 1
+        slots.number = book.introduced
+        slots.is_proven = False
+        usual = slots.queue.usual.seconds or 0.0
+        number = ShapeNumber(slots.number)
+        return Introduce(registration.id, number, slots.shape, expected_seconds=usual)
 
     def _bundle(self, made: _Bundling, worker: Worker) -> Bundle:
         block, index = made.block, made.indices[0]
@@ -216,8 +179,3 @@ def _check_length(size: int) -> None:
         raise TooLong(
             f"what it runs takes {size:,} bytes; at most {ASSIGN_BYTES_MAX:,} can be sent"
         )
-
-
-def _is_among(lease: Lease, members: int) -> bool:
-    member = lease.worker.member
-    return member is not None and bool(members >> member.slot & 1)

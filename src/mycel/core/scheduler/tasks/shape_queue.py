@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
-from mycel.core.identifiers import LeaseId, PeerId
-from mycel.core.model.jobs import Block, Job, Specification, TaskKey
+from mycel.core.identifiers import PeerId
+from mycel.core.model.jobs import Block, Job, TaskKey
 from mycel.core.model.work import Shape
 
 if TYPE_CHECKING:
-    from mycel.core.scheduler.records import Lease
+    from mycel.core.scheduler.workers.slot_books import Slots
 
 _FADING: Final = 0.05
 """How much one more duration counts in a mean."""
@@ -58,35 +58,54 @@ class Usual:
         return relative
 
 
-class ShapeQueue:
-    """The waiting tasks of one shape, and the bookkeeping of its leases."""
+class Tally:
+    """How many tasks wait in all queues together."""
 
-    def __init__(self, shape: Shape, order: int, usual: Usual) -> None:
+    __slots__ = ("waiting",)
+
+    def __init__(self) -> None:
+        self.waiting = 0
+
+
+class ShapeQueue:
+    """The waiting tasks of one shape, and how much of it is out."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        usual: Usual,
+        recovering: Collection[PeerId] = (),
+        tally: Tally | None = None,
+    ) -> None:
         self.shape = shape
-        self.order = order
         self.usual = usual
-        self.blocks: deque[Block] = deque()
+        self._old: deque[Block] = deque()
+        """Blocks of earlier boots: they wait while workers are `recovering`."""
+        self._new: deque[Block] = deque()
         self.came_back: deque[Waiting] = deque()
         self.fresh_old = 0
-        """Fresh tasks of blocks older than this boot."""
         self.fresh_new = 0
-        self.recovering: set[tuple[str, int]] = set()
-        """Journalled leases (worker, lease) that have not reported since the restart."""
-        self.leases: dict[tuple[PeerId, LeaseId], Lease] = {}
+        self.recovering = recovering
+        """Workers that may run what seems to wait."""
+        self._tally = tally or Tally()
+        self._ended = 0
+        """Blocks of jobs that have ended, about."""
         self.held_slots = 0
-        self.asked_slots = 0
-        """Asked for and not answered yet."""
-        self.asked = 0
-        """The workers asked, as a mask of their slots in the pool."""
-        self.refused = 0
-        """Those that said no a moment ago: they are not asked again yet."""
         self.live = 0
-        """Attempts out under leases of this shape."""
+        """Attempts that are out."""
+        self.credit: dict[Slots, None] = {}
+        """Where more may wait behind others."""
         self.careful_until = 0.0
 
     @property
+    def blocks(self) -> Iterator[Block]:
+        """In the order in which their tasks are sent."""
+        yield from self._old
+        yield from self._new
+
+    @property
     def waiting(self) -> int:
-        """Tasks that could be sent now, had a lease room."""
+        """Tasks that could be sent now, if there were room."""
         fresh = self.fresh_new if self.recovering else self.fresh_new + self.fresh_old
         return fresh + len(self.came_back)
 
@@ -95,26 +114,30 @@ class ShapeQueue:
         return self.fresh_new + self.fresh_old + len(self.came_back)
 
     def add_block(self, block: Block) -> None:
-        self.blocks.append(block)
-        if block.old:
-            self.fresh_old += block.fresh
-        else:
-            self.fresh_new += block.fresh
+        (self._old if block.old else self._new).append(block)
+        self._count_fresh(block, block.fresh)
+
+    def next(self) -> tuple[Block, int] | None:
+        """The task that is sent next, unless it must be sought."""
+        if self.came_back:
+            return (self.came_back[0].block, self.came_back[0].index)
+        return None
 
     def take(self, limit: int) -> list[tuple[Block, int]]:
         """Up to `limit` tasks, those that came back first."""
         taken: list[tuple[Block, int]] = []
         while self.came_back and len(taken) < limit:
             waiting = self.came_back.popleft()
+            self._tally.waiting -= 1
             taken.append((waiting.block, waiting.index))
-        if len(taken) >= limit:
-            return taken
-        for block in self._open_blocks():
-            before = len(taken)
-            taken.extend((block, index) for index in block.take(limit - before))
-            self._count_fresh(block, before - len(taken))
-            if len(taken) >= limit:
-                break
+        for blocks in (self._new,) if self.recovering else (self._old, self._new):
+            while blocks and len(taken) < limit:
+                block = blocks[0]
+                before = len(taken)
+                taken.extend((block, index) for index in block.take(limit - before))
+                self._count_fresh(block, before - len(taken))
+                if block.fresh == 0:
+                    blocks.popleft()
         return taken
 
     def take_one(self, block: Block, index: int) -> bool:
@@ -125,11 +148,13 @@ class ShapeQueue:
         for position, waiting in enumerate(self.came_back):
             if waiting.index == index and waiting.block is block:
                 del self.came_back[position]
+                self._tally.waiting -= 1
                 return True
         return False
 
     def give_back(self, waiting: Waiting) -> None:
         self.came_back.append(waiting)
+        self._tally.waiting += 1
 
     def position(self, block: Block, index: int) -> int:
         """How many tasks are ahead of this one."""
@@ -143,14 +168,6 @@ class ShapeQueue:
             ahead += other.fresh
         return ahead
 
-    def specifications(self) -> Iterator[Specification]:
-        """Of the tasks that wait here, some of them more than once."""
-        for waiting in self.came_back:
-            yield waiting.block.group.specification
-        for block in self.blocks:
-            if block.fresh:
-                yield block.group.specification
-
     def next_files(self) -> list[str]:
         """Digests of what the task needs that is sent next."""
         if self.came_back:
@@ -159,18 +176,16 @@ class ShapeQueue:
         return [] if block is None else block.files_of(block.first + block.cursor)
 
     def drop_job(self, job: Job) -> None:
-        """The job has ended: nothing of it waits."""
-        self.blocks = deque(block for block in self.blocks if block.job is not job)
-
-    def _open_blocks(self) -> list[Block]:
-        while self.blocks and self.blocks[0].fresh == 0:
-            self.blocks.popleft()
-        if self.recovering:
-            return [block for block in self.blocks if not block.old and block.fresh]
-        # Most often the first block alone fills the room.
-        return [block for block in self.blocks if block.fresh]
+        """The job has ended: nothing of it waits. Its blocks are passed over when their turn
+        comes, and taken out where they become many."""
+        self._ended += len(job.blocks)
+        if self._ended > 16 + (len(self._old) + len(self._new)) // 2:
+            self._old = deque(block for block in self._old if block.fresh)
+            self._new = deque(block for block in self._new if block.fresh)
+            self._ended = 0
 
     def _count_fresh(self, block: Block, change: int) -> None:
+        self._tally.waiting += change
         if block.old:
             self.fresh_old += change
         else:

@@ -21,11 +21,11 @@ from mycel.core.messages import Register
 from mycel.core.model.work import Shape, reserved
 from mycel.core.scheduler.records import Call, Worker
 from mycel.core.scheduler.state import State
-from mycel.core.scheduler.tasks.leases import Leasing
 from mycel.core.scheduler.tasks.shape_queue import ShapeQueue
-from mycel.core.states import WorkerState, WorkerStep
+from mycel.core.states import LeaseStep, WorkerState, WorkerStep
 
 from .known_workers import KnownWorker
+from .registrations import Registrations
 from .worker_health import Measuring
 from .worker_index import Roster
 from .worker_probes import Checking
@@ -40,7 +40,7 @@ class Calling:
     def __init__(
         self,
         state: State,
-        leasing: Leasing,
+        registrations: Registrations,
         measuring: Measuring,
         roster: Roster,
         checking: Checking,
@@ -48,7 +48,7 @@ class Calling:
         self._state = state
         self._checking = checking
         self._roster = roster
-        self._leasing = leasing
+        self._registrations = registrations
         self._measuring = measuring
         self.has_new_links = False
 
@@ -67,7 +67,9 @@ class Calling:
                 self._checking.known(sighting.peer, now)
                 has_news = True
         if has_news:
-            self._leasing.touch_waiting()
+            for queue in self._state.queues.values():
+                if queue.waiting:
+                    self._state.touch(queue)
 
     def withdrawn(self, event: WorkerWithdrawn, now: float) -> None:
         self.forget(event.peer, now)
@@ -98,7 +100,7 @@ class Calling:
     def _unmet(self, queue: ShapeQueue) -> int:
         state = self._state
         called = sum(one.slots for one in state.calls.values() if one.shape == queue.shape)
-        return queue.waiting + queue.live - queue.held_slots - queue.asked_slots - called
+        return queue.waiting + queue.live - queue.held_slots - called
 
     def _call(self, queue: ShapeQueue, want: int, now: float) -> int:
         """Calls workers that suit; returns what is still wanted."""
@@ -114,7 +116,7 @@ class Calling:
         for known, slots in chosen:
             self._dial(known, now)
             state.calls[known.peer] = Call(queue.shape, slots)
-            state.timers.set(("call", known.peer), now + state.settings.request_seconds)
+            state.timers.set(("call", known.peer), now + state.settings.call_seconds)
         return want
 
     def call_is_late(self, peer: PeerId, now: float) -> None:
@@ -258,6 +260,7 @@ class Calling:
     def _part(self, worker: Worker, now: float) -> None:
         state = self._state
         worker.step(WorkerStep.PART)
+        self._registrations.end(worker, LeaseStep.END, "it was not needed")
         self._measuring.gone(worker)
         self._roster.gone(worker)
         del state.workers[worker.peer]

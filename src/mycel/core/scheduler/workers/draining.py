@@ -12,7 +12,6 @@ from mycel.core.messages import Close, Closed
 from mycel.core.scheduler.clients.read_views import Views
 from mycel.core.scheduler.records import Worker
 from mycel.core.scheduler.state import State
-from mycel.core.scheduler.tasks.leases import Leasing
 
 from .worker_index import Roster
 
@@ -20,10 +19,9 @@ TIMER = "close"
 
 
 class Draining:
-    def __init__(self, state: State, roster: Roster, leasing: Leasing, views: Views) -> None:
+    def __init__(self, state: State, roster: Roster, views: Views) -> None:
         self._state = state
         self._roster = roster
-        self._leasing = leasing
         self._views = views
         self._asked: dict[RequestId, PeerId] = {}
 
@@ -47,11 +45,9 @@ class Draining:
             refusal = Conflict(f"{worker.name} says no: {message.objection}")
             self._state.reply(message.request, refusal)
             return
-        opened = message.accepting and not worker.accepting
         worker.accepting, worker.closed_for = message.accepting, message.closed_for
         self._roster.stands(worker)
-        if opened:
-            self._leasing.news(worker)
+        self._roster.has_news(worker)
         self._state.reply(message.request, self._views.worker(worker))
 
     def late(self, key: object, now: float) -> None:

@@ -20,8 +20,8 @@ from mycel.core.scheduler.workers.reliability import WorkerHealth, restored_heal
 KEPT_MAX: Final = 20_000
 """Workers whose health is kept; those that are gone and were not seen for longest go first."""
 
-Took = dict[ShapeQueue | None, list[float]]
-"""Seconds that successful attempts took, by the queue of their lease; None if it is over."""
+Took = dict[ShapeQueue, list[float]]
+"""Seconds that successful attempts took, by the queue of their shape."""
 
 
 class Measuring:
@@ -39,8 +39,7 @@ class Measuring:
         for queue, seconds in took.items():
             count, total = len(seconds), sum(seconds)
             worker.health.success(total, count)
-            if queue is not None:
-                worker.compare(queue.usual.measure(total / count, count), count)
+            worker.compare(queue.usual.measure(total / count, count), count)
         self._changed(worker, now)
 
     def usage(self, block: Block, outcome: Outcome, seconds: float, now: float) -> None:

@@ -13,12 +13,17 @@ from mycel.core.model.resources import Free, Usage
 from mycel.core.scheduler.records import Worker
 from mycel.core.scheduler.state import State
 
+from .exclusions import Exclusions
+from .slot_books import SlotBooks
+
 LOCAL_MAX: Final = 4096
 
 
 class Roster:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, books: SlotBooks, exclusions: Exclusions) -> None:
         self._state = state
+        self._books = books
+        self._exclusions = exclusions
 
     def described(self, worker: Worker, now: float) -> None:
         """It has said what it can do, or somebody has said it for it."""
@@ -28,7 +33,8 @@ class Roster:
         member = worker.member = pool.put(
             worker.peer, worker.capabilities, linked=True, local=local, source=source, seen_at=now
         )
-        pool.report(member, worker.free, worker.running, worker.usage)
+        if "load" in worker.facts:
+            self._books.described(worker)
         if worker.rtt_seconds is not None:
             pool.set_rtt(member, worker.rtt_seconds)
         self.stands(worker)
@@ -45,19 +51,22 @@ class Roster:
     def stands(self, worker: Worker) -> None:
         """Its health, or whether it takes new work, may have changed."""
         if worker.member is not None:
-            self._state.pool.set_available(worker.member, worker.is_healthy and worker.accepting)
+            self._state.pool.set_available(worker.member, worker.may_be_booked)
 
     def reported(
-        self, worker: Worker, free: Free, running: int, usage: Usage | None = None
-    ) -> bool:
-        """Whether there is more room than before. `usage` is None if it is as it was."""
+        self, worker: Worker, room: Free, running: int, usage: Usage | None = None
+    ) -> None:
+        """`usage` is None if it is as it was."""
         worker.usage = usage or worker.usage
-        gained = _gains(worker.free, free)
-        worker.free = free
         worker.running_for_others = max(0, running - len(worker.attempts))
-        if worker.member is not None:
-            self._state.pool.report(worker.member, free, worker.running, worker.usage)
-        return gained
+        self._books.set_room(worker, room)
+        self.has_news(worker)
+
+    def has_news(self, worker: Worker) -> None:
+        """It may take what it could not take before."""
+        self._exclusions.has_news(worker)
+        self._state.has_room(worker)
+        self.moved(worker)
 
     def moved(self, worker: Worker) -> None:
         """Tasks were sent to it or have ended, which it does not report by itself."""
@@ -70,25 +79,9 @@ class Roster:
 
     def gone(self, worker: Worker) -> None:
         """Its place may be another's soon: nothing of it may stay behind."""
+        self._exclusions.gone(worker)
+        self._books.gone(worker)
         member, worker.member = worker.member, None
         if member is None:
             return
-        for shape in worker.refused:
-            queue = self._state.queues.get(shape)
-            if queue is not None:
-                queue.refused &= ~(1 << member.slot)
-        worker.refused.clear()
-        worker.shunned.clear()
-        assert not worker.asked, "a worker is gone and still asked"
         self._state.pool.remove(worker.peer)
-
-
-def _gains(before: Free, after: Free) -> bool:
-    return (
-        after.cpu_millis > before.cpu_millis
-        or after.memory > before.memory
-        or after.disk > before.disk
-        or len(after.gpu_millis) != len(before.gpu_millis)
-        or any(new > old for old, new in zip(before.gpu_millis, after.gpu_millis, strict=True))
-        or after.custom != before.custom
-    )

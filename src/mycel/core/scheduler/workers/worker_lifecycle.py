@@ -1,8 +1,8 @@
 """Workers that come, fall silent, go and come back.
 
-Connection loss is not task loss: the worker goes on, and its leases run until they end. What
-ends them early is certainty: nobody listens at the worker's direct address, or it has come
-back with a new boot and does not list them.
+Connection loss is not task loss: the worker goes on, and its registration runs until it ends. What
+ends it early is certainty: nobody listens at the worker's direct address, or it has come back
+under a later one. What it does not list then is lost.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from mycel.core.effects import Dial, Hangup, Part
-from mycel.core.identifiers import AttemptId, JobNumber, LeaseId, PeerId, boot_of
+from mycel.core.identifiers import AttemptId, JobNumber, PeerId, boot_of
 from mycel.core.messages import (
     WIRE_VERSION,
     Described,
@@ -23,15 +23,17 @@ from mycel.core.messages import (
     Welcome,
 )
 from mycel.core.model.jobs import task_key
+from mycel.core.scheduler.attempt_table import AttemptTable
 from mycel.core.scheduler.records import Attempt, Worker
 from mycel.core.scheduler.state import State
 from mycel.core.scheduler.tasks.attempt_proofs import Authentication
 from mycel.core.scheduler.tasks.attempts import Attempts
-from mycel.core.scheduler.tasks.leases import Leasing
 from mycel.core.scheduler.tasks.result_fetches import Fetches
-from mycel.core.states import TASK, LeaseStep, TaskState, TaskStep, WorkerState, WorkerStep
+from mycel.core.states import LeaseStep, WorkerState, WorkerStep
 
 from .dialling import Calling
+from .registrations import Registrations
+from .slot_books import SlotBooks
 from .worker_health import Measuring
 from .worker_index import Roster
 
@@ -44,9 +46,11 @@ class Presence:
     def __init__(
         self,
         state: State,
+        table: AttemptTable,
         attempts: Attempts,
         fetches: Fetches,
-        leasing: Leasing,
+        books: SlotBooks,
+        registrations: Registrations,
         measuring: Measuring,
         calling: Calling,
         roster: Roster,
@@ -57,7 +61,9 @@ class Presence:
         self._measuring = measuring
         self._attempts = attempts
         self._fetches = fetches
-        self._leasing = leasing
+        self._table = table
+        self._books = books
+        self._registrations = registrations
         self._calling = calling
         self._roster = roster
 
@@ -88,22 +94,22 @@ class Presence:
         self._describe(worker, register, now)
         self._calling.registered(worker, register, now)
         worker.step(WorkerStep.REGISTER)
+        self._registrations.begin(worker, register.lease, arrived_at)
+        worker.unaccepted.clear()
         self._roster.described(worker, now)
+        self._books.forget_numbers(worker)
         worker.missed = 0
         worker.last_heard = arrived_at
         state.timers.cancel(("dial", peer))
         state.timers.cancel(("away", peer))
-        for asked in list(worker.asked.values()):
-            self._leasing.forget_request(asked.request)
-        unknown = self._settle_leases(worker, register, arrived_at)
         kill = [*self._settle_attempts(worker, register, new_boot, now), *forged]
         offset = arrived_at - register.clock
         lease_seconds = state.settings.lease_seconds
-        state.send(peer, Welcome(WIRE_VERSION, state.boot, lease_seconds, unknown, kill))
+        state.send(peer, Welcome(WIRE_VERSION, state.boot, lease_seconds, [], kill))
         self._adopt_outcomes(worker, register.outcomes, now)
         self._fetches.outcomes(worker, register.outcomes, offset, now)
-        self._leasing.renew(worker, register.clock, arrived_at)
-        self._leasing.news(worker)
+        self._registrations.renew(worker, register.clock, arrived_at)
+        self._roster.has_news(worker)
         state.tell("worker.joined", now, worker=peer, name=worker.name, boot=worker.boot)
         state.note("worker_registered", peer=peer, name=worker.name, boot=worker.boot)
 
@@ -119,7 +125,7 @@ class Presence:
         worker.boot = register.boot
         worker.name = register.name
         worker.capabilities = register.capabilities
-        worker.free = register.free
+        self._books.set_room(worker, register.free)
         worker.addresses = register.addresses
         worker.software_version = register.software_version
         worker.accepting, worker.closed_for = not register.closed_for, register.closed_for
@@ -133,30 +139,16 @@ class Presence:
         worker.capabilities = message.capabilities
         worker.facts["capabilities"] = ("registered", now)
         if not message.load_follows:
-            worker.free = message.free
+            self._books.set_room(worker, message.free)
             worker.facts["load"] = ("registered", now)
         if not has_changed:
             return
         self._roster.described(worker, now)
-        self._leasing.news(worker)
+        self._roster.has_news(worker)
         models = ", ".join(message.capabilities.models)
         state = self._state
         state.tell("worker.described", now, worker=worker.peer, name=worker.name, models=models)
         state.note("worker_described", peer=worker.peer, name=worker.name, models=models)
-
-    def _settle_leases(
-        self, worker: Worker, register: Register, arrived_at: float
-    ) -> list[LeaseId]:
-        """Keeps the leases that both sides know; returns those that only the worker knows."""
-        listed = {held.lease: held for held in register.leases}
-        for lease in list(worker.leases.values()):
-            held = listed.pop(lease.id, None)
-            if held is None or held.slots < 1:
-                self._leasing.over(lease, "its worker does not know it any more")
-            else:
-                self._leasing.confirm(lease, held.slots, held.window, arrived_at)
-                lease.floor, lease.rate = held.floor, held.rate
-        return list(listed)
 
     def _settle_attempts(
         self, worker: Worker, register: Register, new_boot: bool, now: float
@@ -167,8 +159,7 @@ class Presence:
         listed.update(outcome.attempt for outcome in register.outcomes)
         missing = [one for one in worker.attempts.values() if one.id not in listed]
         if new_boot:
-            heads = max(1, len(missing) and self._heads(missing))
-            self._leasing.lose_all(missing, heads, "its worker was restarted", now)
+            self.lose_all(missing, "its worker was restarted", now)
         else:
             for attempt in missing:
                 self._attempts.give_back(attempt, now)
@@ -178,21 +169,16 @@ class Presence:
             if not self._adopt(worker, held, register, now)
         ]
 
-    @staticmethod
-    def _heads(missing: list[Attempt]) -> int:
-        leases = {attempt.lease.id: attempt.lease.slots for attempt in missing if attempt.lease}
-        return sum(leases.values())
-
     def _adopt_outcomes(self, worker: Worker, outcomes: list[Outcome], now: float) -> None:
         """A result that waited for us counts unless something newer is under way."""
         for outcome in outcomes:
             if outcome.attempt not in worker.attempts:
-                self._take_on(worker, outcome.attempt, outcome.job, outcome.index, None, now)
+                self._take_on(worker, outcome.attempt, outcome.job, outcome.index, now)
 
     def _adopt(self, worker: Worker, held: HeldAttempt, register: Register, now: float) -> bool:
         attempt = worker.attempts.get(held.attempt)
         if attempt is None:
-            attempt = self._take_on(worker, held.attempt, held.job, held.index, held.lease, now)
+            attempt = self._take_on(worker, held.attempt, held.job, held.index, now)
         if attempt is None:
             return False
         if held.started_at is not None and attempt.started_at is None:
@@ -205,7 +191,6 @@ class Presence:
         attempt_id: AttemptId,
         job_number: JobNumber,
         index: int,
-        lease_id: LeaseId | None,
         now: float,
     ) -> Attempt | None:
         """Makes a reported attempt of an earlier boot the task's current one, if nothing newer is
@@ -231,19 +216,8 @@ class Presence:
         elif not state.backoff.remove(key, block):
             taken = state.queue_of(block.group.shape).take_one(block, index)
             assert taken, "a task that is neither out nor ended must wait somewhere"
-        lease = worker.leases.get(lease_id) if lease_id is not None else None
-        if lease is not None and lease.queue.shape != block.group.shape:
-            lease = None  # nothing of this kind was ever sent under it
-        number = 1 + state.counted(key)
-        attempt = Attempt(attempt_id, key, block, index, worker, lease, number)
-        attempt.task_state = TASK[TaskState.QUEUED, TaskStep.ADOPT]
-        state.attempts[attempt_id] = state.current[key] = attempt
-        worker.attempts[attempt_id] = attempt
-        job.live += 1
-        if lease is not None:
-            lease.outstanding += 1
-            lease.queue.live += 1
-        return attempt
+        slots = self._books.of(worker, state.queue_of(block.group.shape))
+        return self._table.adopt(attempt_id, key, block, index, slots)
 
     # Signs of life
 
@@ -255,16 +229,19 @@ class Presence:
                 worker.step(WorkerStep.HEAR)
                 self._state.tell("worker.heard", arrived_at, worker=worker.peer, name=worker.name)
                 self._roster.stands(worker)
-                self._leasing.news(worker)
-                for lease in worker.leases.values():
-                    self._state.touch(lease.queue)
+                self._roster.has_news(worker)
+                for slots in worker.book.shapes.values():
+                    if slots.out:
+                        self._state.touch(slots.queue)
 
     def silent(self, worker: Worker, seconds: float, now: float) -> None:
         if worker.state not in (WorkerState.HEALTHY, WorkerState.SUSPECT):
             return
         settings = self._state.settings
-        idle = not worker.leases and not worker.attempts
-        if idle and seconds < settings.health_check_interval + settings.health_check_timeout:
+        if (
+            not worker.attempts
+            and seconds < settings.health_check_interval + settings.health_check_timeout
+        ):
             return  # nothing depends on it now
         worker.missed += 1
         worker.step(WorkerStep.MISS)
@@ -287,14 +264,10 @@ class Presence:
         worker.missed = 0
         self._fetches.link_lost(worker)
         worker.to_acknowledge.clear()  # what it still has, it will list again
-        for asked in list(worker.asked.values()):
-            self._leasing.forget_request(asked.request)
-        for lease in worker.leases.values():
-            lease.unaccepted.clear()
-            lease.wanted = None
+        worker.unaccepted.clear()
         state.tell("worker.away", now, worker=worker.peer, name=worker.name, reason=cause)
         state.note("worker_away", peer=worker.peer, name=worker.name, cause=cause)
-        if worker.leases or worker.attempts:
+        if worker.attempts:
             self.dial(worker)
         state.timers.set(("away", worker.peer), now + state.settings.away_seconds)
 
@@ -315,26 +288,21 @@ class Presence:
         self._state.timers.set(("dial", worker.peer), again)
 
     def away_too_long(self, worker: Worker, now: float) -> None:
-        """Without leases nothing ties us to a worker that is gone."""
+        """Without tasks nothing ties us to a worker that is gone."""
         if worker.state not in UNLINKED:
             return
-        if worker.leases:
-            again = max(lease.ends_at for lease in worker.leases.values())
-            self._state.timers.set(("away", worker.peer), again)
+        registration = worker.registration
+        if registration is not None and worker.attempts:
+            self._state.timers.set(("away", worker.peer), registration.ends_at)
         else:
             self.died(worker, "it did not come back", now)
 
     def died(self, worker: Worker, reason: str, now: float) -> None:
         state = self._state
         worker.step(WorkerStep.DIE)
-        for asked in list(worker.asked.values()):
-            self._leasing.forget_request(asked.request)
-        lost = list(worker.attempts.values())
-        heads = sum(lease.slots for lease in worker.leases.values())
-        for lease in list(worker.leases.values()):
-            self._leasing.end(lease, LeaseStep.END, reason)
-        self._leasing.lose_all(lost, heads, f"its worker is lost: {reason}", now)
-        for kind in ("dial", "away"):
+        self._registrations.end(worker, LeaseStep.END, reason)
+        self.lose_all(list(worker.attempts.values()), f"its worker is lost: {reason}", now)
+        for kind in ("dial", "away", "accept"):
             state.timers.cancel((kind, worker.peer))
         self._measuring.gone(worker)
         self._roster.gone(worker)
@@ -344,6 +312,24 @@ class Presence:
         state.tell("worker.dead", now, worker=worker.peer, name=worker.name, reason=reason)
         self._calling.died(worker)
         state.note("worker_dead", peer=worker.peer, name=worker.name, reason=reason)
+
+    # What is lost with it
+
+    def expired(self, worker: Worker, now: float) -> None:
+        """No reading of the worker's clock has come for a whole lease: its own registration
+        ended before this one."""
+        self._registrations.end(worker, LeaseStep.EXPIRE, "it was not renewed")
+        reason = "its worker was silent until the lease ended"
+        self.lose_all(list(worker.attempts.values()), reason, now)
+
+    def lose_all(self, lost: list[Attempt], reason: str, now: float) -> None:
+        """The first in each slot may have started, those behind them have not."""
+        heads = {attempt.slots: max(1, len(attempt.slots.bookings)) for attempt in lost}
+        for attempt in lost:
+            may_have_started = heads[attempt.slots] > 0
+            heads[attempt.slots] -= 1
+            counts = attempt.started_at is not None or may_have_started
+            self._attempts.lose(attempt, counts, reason, now)
 
 
 def _without(register: Register, attempts: list[AttemptId]) -> Register:

@@ -1,0 +1,239 @@
+"""Which task goes to which worker: after every event, what waits is matched with what is free.
+
+    1. a worker with more room than before   takes from the shapes that wait, in their order
+    2. a shape with something new            goes to the workers that rank first for it
+    3. what is left                          waits behind others, where tasks are quick
+
+Nothing that waits fits into what is free when it is through; so the next event concerns only the
+shapes and workers that it has changed.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from mycel.core.identifiers import PeerId
+from mycel.core.matching import has_room
+from mycel.core.model.jobs import Block, task_key
+from mycel.core.model.work import reserved
+from mycel.core.scheduler.records import Worker
+from mycel.core.scheduler.state import State
+from mycel.core.scheduler.tasks.shape_queue import ShapeQueue
+from mycel.core.scheduler.waiting_shapes import WaitingShapes
+from mycel.core.scheduler.workers.exclusions import Exclusions
+from mycel.core.scheduler.workers.slot_books import SlotBooks, Slots
+
+from .dispatch import Sending
+
+PLACED_MAX: Final = 200
+"""So many slots are filled in one event; the next goes on."""
+SHAPES_LOOKED_AT: Final = 32
+"""So many of the shapes that wait are looked at for a worker with a free slot, first of those that
+rank first and then of all in turn. If none fits, the shape that had the slot has it again."""
+NEWS_LOOKED_AT: Final = 1000
+"""So many for one that has come, has opened, or had no room before."""
+
+
+class Placement:
+    def __init__(
+        self, state: State, books: SlotBooks, exclusions: Exclusions, sending: Sending
+    ) -> None:
+        self._state = state
+        self._books = books
+        self._exclusions = exclusions
+        self._sending = sending
+        self._waiting = WaitingShapes()
+        self._planned: dict[Slots, list[tuple[Block, int]]] = {}
+        self._left = 0
+        """How many more may be placed in this event."""
+        self._asked = 0
+        self._now = 0.0
+        self._unfinished: dict[ShapeQueue, None] = {}
+        """Shapes of which more fits than could be placed in one event."""
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._unfinished or self._state.freed)
+
+    def settle(self, now: float) -> list[ShapeQueue]:
+        """Returns the shapes that have changed."""
+        state = self._state
+        self._now, self._left, self._asked = now, PLACED_MAX, 0
+        changed = self._unfinished
+        self._unfinished = {}
+        began = state.stopwatch()
+        while True:
+            changed |= self._take_in()
+            while state.freed and self._left > 0:
+                worker = next(iter(state.freed.values()))
+                if not self._fill(worker):
+                    del state.freed[worker.peer]
+                    worker.freed_by, worker.has_news = None, False
+            changed |= self._take_in()
+            for queue in self._by_rank(changed):
+                self._place(queue)
+                self._prefetch(queue)
+            self._send()
+            if not state.freed or self._left <= 0:
+                break  # a task that could not be sent has freed its slot again
+        changed |= self._take_in()
+        if self._asked:
+            state.selection_seconds.append((state.stopwatch() - began) / self._asked)
+        return list(changed)
+
+    def _take_in(self) -> dict[ShapeQueue, None]:
+        """What has changed since the last time."""
+        dirty, self._state.dirty = self._state.dirty, {}
+        for queue in dirty.values():
+            self._waiting.update(queue)
+        return dict.fromkeys(dirty.values())
+
+    def forget(self, queue: ShapeQueue) -> None:
+        """Nothing of it waits or is out."""
+        self._waiting.update(queue)
+        self._unfinished.pop(queue, None)
+
+    def _by_rank(self, queues: dict[ShapeQueue, None]) -> list[ShapeQueue]:
+        waiting = [queue for queue in queues if queue.waiting]
+        if len(waiting) > 1:
+            waiting.sort(key=lambda one: (-one.shape.priority, one.held_slots))
+        return waiting
+
+    # A worker with room
+
+    def _fill(self, worker: Worker) -> bool:
+        """One task, for this worker or for one that ranks before it; False if nothing fits."""
+        if worker.member is None or not worker.may_be_booked or not self._allowance():
+            return False
+        queue = self._first_that_fits(worker)
+        return queue is not None and self._place_one(queue)
+
+    def _first_that_fits(self, worker: Worker) -> ShapeQueue | None:
+        count = NEWS_LOOKED_AT if worker.has_news else SHAPES_LOOKED_AT
+        looked_at = 0
+        for queue in islice(self._waiting.in_order(), count):
+            looked_at += 1
+            if self._fits(queue, worker):
+                return queue
+        if looked_at < count:
+            return None
+        for queue in self._waiting.in_turn(SHAPES_LOOKED_AT):
+            if self._fits(queue, worker):
+                return queue
+        before = worker.freed_by
+        return before if before is not None and before.waiting else None
+
+    def _fits(self, queue: ShapeQueue, worker: Worker) -> bool:
+        """Whether such a task could go there now."""
+        member = worker.member
+        assert member is not None
+        pool = self._state.pool
+        return (
+            has_room(reserved(queue.shape), member.capabilities, member.expected)
+            and bool(pool.candidates(queue.shape) >> member.slot & 1)
+            and not self._exclusions.of(queue.shape) >> member.slot & 1
+        )
+
+    # A shape
+
+    def _place(self, queue: ShapeQueue) -> None:
+        while queue.waiting and self._allowance():
+            if self._left <= 0:
+                self._unfinished[queue] = None
+                return
+            if not self._place_one(queue):
+                return
+
+    def _place_one(self, queue: ShapeQueue) -> bool:
+        """The next task of this shape, at the worker that ranks first for it."""
+        while True:
+            worker = self._best_for(queue)
+            if worker is None:
+                return False
+            slots = self._books.of(worker, queue)
+            if self._books.take(slots):
+                break
+            # The books know better than what selection went by.
+            assert worker.member is not None
+            self._exclusions.add_now(worker, queue.shape, "it has no room now", self._now)
+        self._left -= 1
+        self._plan(slots, queue.take(1))
+        self._state.pool.has_run(worker.member, queue.shape)  # type: ignore[arg-type]
+        self._waiting.update(queue)
+        return True
+
+    def _best_for(self, queue: ShapeQueue) -> Worker | None:
+        """The one place where workers with room are ranked for a task."""
+        state = self._state
+        self._asked += 1
+        member = state.pool.best(
+            queue.shape,
+            state.random,
+            excluded=self._exclusions.of(queue.shape),
+            avoided=self._failed_before(queue),
+            having_data=state.having_next_files(queue),
+        )
+        return None if member is None else state.workers[PeerId(member.key)]
+
+    def _failed_before(self, queue: ShapeQueue) -> int:
+        """Workers at which the next task has failed: it goes elsewhere if it can."""
+        state, following = self._state, queue.next()
+        if following is None or not state.histories:
+            return 0
+        block, index = following
+        failed = 0
+        for ended in state.histories.get(task_key(block.job.number, index), ()):
+            worker = state.workers.get(ended.worker) if ended.counts else None
+            if worker is not None and worker.member is not None:
+                failed |= 1 << worker.member.slot
+        return failed
+
+    # Behind others
+
+    def _prefetch(self, queue: ShapeQueue) -> None:
+        careful = self._now < queue.careful_until
+        rest = len(queue.credit)
+        for slots in list(queue.credit) if queue.waiting else ():
+            if not queue.waiting:
+                return
+            fair = -(-queue.waiting // rest)
+            rest -= 1
+            room = min(slots.room(careful), fair, self._allowance())
+            if room <= 0:
+                if slots.room(careful) <= 0:
+                    del queue.credit[slots]
+                continue
+            if not slots.worker.may_be_booked or self._is_wanted(slots):
+                continue
+            for _ in range(room):
+                self._books.take_behind(slots)
+            self._plan(slots, queue.take(room))
+            self._waiting.update(queue)
+
+    def _is_wanted(self, slots: Slots) -> bool:
+        """Whether another shape should have the next of these slots: nothing goes behind what
+        runs there, so that one of them becomes free."""
+        pool, member = self._state.pool, slots.worker.member
+        assert member is not None
+        return any(
+            other is not slots.queue and pool.candidates(other.shape) >> member.slot & 1
+            for other in islice(self._waiting.ahead_of(slots.queue), SHAPES_LOOKED_AT)
+        )
+
+    def _allowance(self) -> int:
+        limit = self._state.settings.max_concurrent_tasks
+        if limit is None:
+            return 1 << 30
+        planned = sum(map(len, self._planned.values()))
+        return max(0, limit - len(self._state.attempts) - planned)
+
+    # Sending
+
+    def _plan(self, slots: Slots, tasks: list[tuple[Block, int]]) -> None:
+        self._planned.setdefault(slots, []).extend(tasks)
+
+    def _send(self) -> None:
+        planned, self._planned = self._planned, {}
+        for slots, tasks in planned.items():
+            self._sending.send(slots, tasks, self._now)
