@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 from collections.abc import Iterator
@@ -132,3 +133,13 @@ def test_what_is_wrong_is_refused_and_nothing_is_half_registered(
     said = call(server, "POST", "/api/v1/clusters", twice, by(secret))
     assert said.status == 422
     assert "twice" in json.loads(said.body)["detail"]
+
+
+def test_a_packed_body_is_refused(server: Served, registry: ClusterRegistry) -> None:
+    own = by(register(server, registry.invite()).json["secret"])
+    packed = gzip.compress(json.dumps(graph(1)).encode())
+    for path in (
+        "/api/v1/cluster/graph?name=alpha",
+        "/api/v1/cluster/subsystem?name=alpha&subsystem=io",
+    ):
+        assert call(server, "PUT", path, packed, own).status == 400
