@@ -268,6 +268,10 @@ class World:
                             self._end(copy, BatchState.CANCELLED, 143, by_agent=True)
             case effects.SeeQueue(look):
                 self._soon(self._queue(look))
+            case effects.SeeShare(name, _) | effects.Fence(name, _) if (
+                self.random.random() < self._loss / 3
+            ):
+                self._soon(events.ShareFailed(name))
             case effects.SeeShare(name, job):
                 seen = tuple(self._seen(name, index) for index in job.indexes)
                 self._soon(events.ShareSeen(name, seen))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mycel.batch.job_script import NO_CLAIM, job_script
-from mycel.batch.shared_folder import SharedFolder
+from mycel.batch.shared_folder import SharedFolder, ShareGone
 from mycel.core.agent.attempts import ElementSeen
 from mycel.core.agent.batch_jobs import ClusterJob, JobRefused
 from tests.end_to_end.swarm import eventually
@@ -82,6 +82,22 @@ def test_what_has_begun_cannot_be_fenced(tmp_path: Path) -> None:
     shared.remove("a1", wanted)
     assert not list(shared.files("a1", wanted))
     assert run(shared.path, job("false", elements=2), element=1) == 0, "the claim is still there"
+
+
+def test_a_shared_folder_that_is_not_mounted_says_nothing_of_claims(tmp_path: Path) -> None:
+    wanted = job("true")
+    shared = SharedFolder(tmp_path / "shared", "mark")
+    assert run(shared.path, wanted) == 0
+    shared.path.rename(tmp_path / "elsewhere")
+    shared.path.mkdir()  # the place where it would be mounted
+    for ask in (shared.look, shared.fence):
+        with pytest.raises(ShareGone):
+            ask("a1", wanted)
+    with pytest.raises(ShareGone):
+        SharedFolder(shared.path, "mark", is_new=False)
+    shared.path.rmdir()
+    (tmp_path / "elsewhere").rename(shared.path)
+    assert shared.fence("a1", wanted) == frozenset()
 
 
 def test_a_shared_folder_that_is_not_there_is_no_claim(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ step: after a crash the agent can tell its own fence from the claim of a job tha
 from __future__ import annotations
 
 import contextlib
+import errno
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,12 +25,34 @@ SUBMITTED: Final = ".submitted"
 EXIT_CODE_BYTES_MAX: Final = 8
 
 
+class ShareGone(OSError):
+    """The site's fault: the folder is not what it was. A retry can help, once it is mounted."""
+
+
 class SharedFolder:
-    def __init__(self, path: Path) -> None:
+    """`mark` names a file that shows that this is still the same folder: where a file system is
+    not mounted there is an empty folder instead, and claims in that would mean nothing. Who has
+    claimed nothing yet makes it (`is_new`). Everything raises OSError."""
+
+    def __init__(self, path: Path, mark: str = "", *, is_new: bool = True) -> None:
         self.path: Final = path.absolute()
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._mark = self.path / f".{mark}" if mark else self.path
+        if is_new:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if mark:
+                self._mark.touch()
+        self._check()
+
+    def _check(self) -> None:
+        if not self._mark.exists():
+            raise ShareGone(
+                errno.ENOENT,
+                f"the shared folder has lost its mark {self._mark.name}: is it mounted?",
+                str(self.path),
+            )
 
     def submission(self, name: str, attempt: str, job: ClusterJob) -> Submission:
+        self._check()
         folder = self.path / SUBMITTED / attempt
         folder.mkdir(parents=True, exist_ok=True)
         script = job_script(attempt, job, self.path)
@@ -40,6 +63,7 @@ class SharedFolder:
 
     def fence(self, attempt: str, job: ClusterJob) -> frozenset[int]:
         """The elements that will never run, because they had not begun."""
+        self._check()
         won = set()
         for index in job.indexes:
             claim = self.claim(attempt, job, index)
@@ -50,10 +74,12 @@ class SharedFolder:
         return frozenset(won)
 
     def look(self, attempt: str, job: ClusterJob) -> tuple[ElementSeen, ...]:
+        self._check()
         return tuple(self._seen(self.claim(attempt, job, index)) for index in job.indexes)
 
     def files(self, attempt: str, job: ClusterJob) -> Iterator[tuple[str, Path]]:
         """What there is to bring home: names to show, and where it lies."""
+        self._check()
         for index in job.indexes:
             claim = self.claim(attempt, job, index)
             place = f"{index}/" if job.elements else ""

@@ -60,14 +60,14 @@ class SeeQueue(msgspec.Struct, frozen=True):
 
 
 class SeeShare(msgspec.Struct, frozen=True):
-    """Answered by ShareSeen. It has to be read after the queue that made us ask."""
+    """Answered by ShareSeen or ShareFailed. It has to be read after the queue that made us ask."""
 
     attempt: AttemptName
     job: ClusterJob
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """Answered by FenceUp."""
+    """Answered by FenceUp or ShareFailed."""
 
     attempt: AttemptName
     job: ClusterJob

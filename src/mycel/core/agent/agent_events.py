@@ -74,6 +74,12 @@ class FenceUp(msgspec.Struct, frozen=True):
     won: frozenset[int]
 
 
+class ShareFailed(msgspec.Struct, frozen=True):
+    """The shared folder could not be asked, or the fence not be put up. Nothing is known."""
+
+    attempt: AttemptName
+
+
 class Asked(msgspec.Struct, frozen=True):
     """Somebody wants to know when a job would start here."""
 
@@ -94,5 +100,5 @@ class Ticked(msgspec.Struct, frozen=True):
 
 Event = (
     Assigned | Cancel | Acknowledged | Connected | Renewed | Confirmed | SubmitAnswered
-    | QueueSeen | QueueUnseen | ShareSeen | FenceUp | Asked | Estimated | Ticked
+    | QueueSeen | QueueUnseen | ShareSeen | FenceUp | ShareFailed | Asked | Estimated | Ticked
 )  # fmt: skip

@@ -113,6 +113,8 @@ class AgentMachine:
                 self._share_seen(name, elements, now)
             case events.FenceUp(name, won):
                 self._fence_up(name, won, now)
+            case events.ShareFailed(name):
+                self._share_failed(name)
             case events.Asked(question, job):
                 self._asked(question, job)
             case events.Estimated(question, estimate):
@@ -314,6 +316,9 @@ class AgentMachine:
                 self._do(effects.CancelJobs(name))
 
     def _follow(self, attempt: Attempt, entries: list[BatchEntry], now: float) -> None:
+        if attempt.needs_fence and attempt.state is AttemptState.CLOSING:
+            self._put_up_fence(attempt)
+            return
         fenced_off = attempt.fenced or frozenset()
         active = [one for one in entries if one.state.is_active and one.index not in fenced_off]
         if active:
@@ -364,6 +369,13 @@ class AgentMachine:
         else:
             self._vanished(attempt, Cause.VANISHED, now)
 
+    def _share_failed(self, name: AttemptName) -> None:
+        """The next look at the queue tries again."""
+        attempt = self._attempts.get(name)
+        if attempt is not None:
+            attempt.asks_share = False
+            attempt.needs_fence = attempt.state is AttemptState.CLOSING and attempt.fenced is None
+
     def _vanished(self, attempt: Attempt, cause: Cause, now: float) -> None:
         """Nothing of it is out, and something of it has not begun."""
         if attempt.submissions >= self._settings.submissions_max:
@@ -404,6 +416,7 @@ class AgentMachine:
         self._put_up_fence(attempt)
 
     def _put_up_fence(self, attempt: Attempt) -> None:
+        attempt.needs_fence = False
         self._do(effects.Fence(attempt.name, attempt.job))
         if attempt.cause.kills:
             self._do(effects.CancelJobs(attempt.name))

@@ -161,6 +161,8 @@ class Attempt(msgspec.Struct):
     fenced: frozenset[int] | None = None
     """Elements that will never begin. None: no fence was put up."""
     asks_share: bool = False
+    needs_fence: bool = False
+    """Putting it up has failed."""
     report_at: float = 0.0
     began_at: float | None = None
 

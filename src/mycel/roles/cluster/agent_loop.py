@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -15,7 +16,7 @@ from mycel.core.agent import agent_events as events
 from mycel.core.agent.agent_effects import Effect
 from mycel.core.agent.agent_machine import AgentMachine
 from mycel.core.agent.attempts import AttemptName
-from mycel.core.agent.batch_jobs import BatchEntry, ClusterJob
+from mycel.core.agent.batch_jobs import BatchEntry, BatchFailure, ClusterJob
 
 from .agent_journal import AgentJournal
 from .folder_origin import FolderOrigin
@@ -83,11 +84,16 @@ class AgentLoop:
             case effects.SeeQueue(look):
                 self._see_queue(look)
             case effects.SeeShare(attempt, job):
-                self._events.append(events.ShareSeen(attempt, self._share.look(attempt, job)))
+                self._ask_share(
+                    attempt, lambda: events.ShareSeen(attempt, self._share.look(attempt, job))
+                )
             case effects.Fence(attempt, job):
-                self._events.append(events.FenceUp(attempt, self._share.fence(attempt, job)))
+                self._ask_share(
+                    attempt, lambda: events.FenceUp(attempt, self._share.fence(attempt, job))
+                )
             case effects.Remove(attempt, job):
-                self._share.remove(attempt, job)
+                with contextlib.suppress(OSError):  # it only takes up room
+                    self._share.remove(attempt, job)
             case effects.Report(attempt, job, outcome):
                 try:
                     self._origin.report(attempt, job, outcome)
@@ -111,8 +117,18 @@ class AgentLoop:
         except BatchError as error:
             self._complain(f"{attempt} was not submitted: {error}")
             self._events.append(events.SubmitAnswered(attempt, error.failure, str(error)))
+        except OSError as error:
+            self._complain(f"{attempt} was not submitted: {error}")
+            self._events.append(events.SubmitAnswered(attempt, BatchFailure.DOWN, str(error)))
         else:
             self._events.append(events.SubmitAnswered(attempt))
+
+    def _ask_share(self, attempt: AttemptName, ask: Callable[[], events.Event]) -> None:
+        try:
+            self._events.append(ask())
+        except OSError as error:
+            self._complain(str(error))
+            self._events.append(events.ShareFailed(attempt))
 
     def _see_queue(self, look: int) -> None:
         try:
@@ -135,7 +151,7 @@ class AgentLoop:
         try:
             submission = self._share.submission(f"{self._prefix}question", "question", job)
             estimate = self._batch.estimate(submission)
-        except BatchError as error:
+        except (BatchError, OSError) as error:
             self._complain(str(error))
             estimate = None
         self._events.append(events.Estimated(question, estimate))

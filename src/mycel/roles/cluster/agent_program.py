@@ -68,7 +68,10 @@ def serve(options: AgentOptions) -> int:
 def make_loop(
     options: AgentOptions, journal: AgentJournal, kind: type[AgentLoop] = AgentLoop
 ) -> AgentLoop:
-    share = SharedFolder(options.shared or options.folder / SHARED)
+    mark = f"mycel-{journal.agent}"
+    share = SharedFolder(
+        options.shared or options.folder / SHARED, mark, is_new=not journal.entries
+    )
     machine = AgentMachine(
         options.settings,
         options.rule,
