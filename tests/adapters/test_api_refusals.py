@@ -37,6 +37,7 @@ def server(shared: Served) -> Served:
     return shared
 
 
+CALL = {"name": "m:f", "python_version": "3.11", "function": "QUJD"}
 TASK_PROBLEMS: list[tuple[Any, str]] = [
     ([], "$"),
     ({}, "$"),
@@ -79,6 +80,16 @@ TASK_PROBLEMS: list[tuple[Any, str]] = [
     ({"command": ["true"], "requirements": {"gpus": {"count": 1.5}}}, "$.requirements.gpus.count"),
     ({"command": ["true"], "sandbox": "off"}, "$.sandbox"),
     ({"model": "m", "input": "x", "network": True}, "$"),
+    ({"call": CALL, "python": "m:f"}, "$"),
+    ({"call": CALL, "driver": "shout"}, "$.call"),
+    ({"call": {**CALL, "function": ""}}, "$.call"),
+    ({"call": {**CALL, "function": "not base64!"}}, "$.call.function"),
+    ({"call": {**CALL, "function": "QUJD" * 11_000}}, "$.call.function"),
+    ({"call": {**CALL, "code": "blake3:12"}}, "$.call.code"),
+    ({"call": {**CALL, "name": "a\nb"}}, "$.call.name"),
+    ({"call": {**CALL, "python_version": "2.7"}}, "$.call.python_version"),
+    ({"call": {**CALL, "path": "/etc/passwd"}}, "$.call"),
+    ({"command": ["true"], "id": "x"}, "$.id"),
     ({"command": ["true"], "requirements": {"custom": {"a": -1}}}, "$.requirements.custom[...]"),
 ]
 

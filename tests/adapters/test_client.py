@@ -199,6 +199,14 @@ def test_jobs_tasks_and_workers_are_listed(client: Client) -> None:
     assert client.explain(waiting.id).obstacles[0].workers == ["worker-1"]
 
 
+def test_notebooks_show_tables(client: Client) -> None:
+    task = client.submit_task(command=["false", "<&>"], wait=1)
+    assert "<th>state</th><td>failed</td>" in task._repr_html_()
+    assert "false &lt;&amp;&gt;" in task._repr_html_()
+    assert "1 of 1 have ended" in client.job(task.job_id)._repr_html_()
+    assert "<td>worker-1</td>" in client.workers()[0]._repr_html_()
+
+
 def test_logs_are_exact(client: Client) -> None:
     task = client.submit_task(command=["true"], wait=5)
     assert client.logs(task.id).stderr == "err\n"

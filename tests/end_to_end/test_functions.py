@@ -16,7 +16,7 @@ import pytest
 
 import mycel
 from mycel import as_completed, gather, wait
-from mycel.client import Client, TaskFailed
+from mycel.client import Client, Invalid, TaskFailed
 from mycel.client.functions.values import Pickled
 
 from .conftest import SwarmMaker
@@ -354,3 +354,9 @@ def test_what_waits_for_a_failure_fails(swarm: Swarm, tmp_path: Path) -> None:
     assert not endless.done()
     assert endless.cancel()
     assert isinstance(waiting[1].exception(60), CancelledError)
+
+
+def test_code_that_nobody_has_brought_is_refused(swarm: Swarm) -> None:
+    call = {"name": "a:b", "python_version": "3.11", "code": "blake3:" + "0" * 64}
+    with pytest.raises(Invalid, match="upload them first"):
+        swarm.client.submit_task(call=call)

@@ -11,6 +11,23 @@ from .errors import TaskCancelled, TaskFailed
 TERMINAL = frozenset({"succeeded", "failed", "cancelled"})
 
 
+class Shown(msgspec.Struct):
+    """What a notebook shows as a table."""
+
+    def shown(self) -> dict[str, object]:
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        import html  # nobody but notebooks asks
+
+        cells = "".join(
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>"
+            for name, value in self.shown().items()
+            if value not in (None, "")
+        )
+        return f"<table>{cells}</table>"
+
+
 class Attempt(msgspec.Struct):
     number: int
     state: str
@@ -43,7 +60,7 @@ class Outputs(msgspec.Struct):
     worker: str = ""
 
 
-class Task(msgspec.Struct):
+class Task(Shown):
     id: str
     job_id: str
     state: str
@@ -87,6 +104,18 @@ class Task(msgspec.Struct):
     @property
     def is_over(self) -> bool:
         return self.state in TERMINAL
+
+    def shown(self) -> dict[str, object]:
+        what = self.python or self.model or self.image or " ".join(self.command or ())
+        first = (self.error or "").partition("\n")[0]
+        return {
+            "task": self.id,
+            "state": self.state,
+            "runs": what,
+            "worker": self.worker,
+            "progress": None if self.progress is None else f"{self.progress:.0%}",
+            "error": first,
+        }
 
     @property
     def exit_code(self) -> int | None:
@@ -132,7 +161,7 @@ class Stage(msgspec.Struct):
         return self.succeeded + self.failed + self.cancelled
 
 
-class Job(msgspec.Struct):
+class Job(Shown):
     id: str
     state: str
     name: str = ""
@@ -143,6 +172,17 @@ class Job(msgspec.Struct):
     stages: list[Stage] = []
     created_at: str = ""
     finished_at: str | None = None
+
+    def shown(self) -> dict[str, object]:
+        tasks = self.tasks
+        return {
+            "job": self.id,
+            "name": self.name,
+            "state": self.state,
+            "tasks": f"{tasks.ended:,} of {tasks.total:,} have ended",
+            "failed": tasks.failed or None,
+            "running": tasks.running or None,
+        }
 
     @property
     def is_over(self) -> bool:
@@ -208,7 +248,7 @@ class Health(msgspec.Struct):
     consecutive_failures: int = 0
 
 
-class Worker(msgspec.Struct):
+class Worker(Shown):
     peer_id: str
     name: str
     state: str
@@ -219,6 +259,16 @@ class Worker(msgspec.Struct):
     load: Load = msgspec.field(default_factory=Load)
     health: Health = msgspec.field(default_factory=Health)
     rtt_ms: float | None = None
+
+    def shown(self) -> dict[str, object]:
+        return {
+            "worker": self.name,
+            "state": self.state,
+            "cores": self.capabilities.get("cpu_cores"),
+            "free cores": self.load.cpu_cores_free,
+            "tasks": self.load.tasks,
+            "closed for": self.closed_for,
+        }
 
 
 class Obstacle(msgspec.Struct):

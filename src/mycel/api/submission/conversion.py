@@ -200,6 +200,8 @@ def _foreign_work(body: TaskBody, env: Pairs, path: str) -> Work:
         )
     if body.model is not None:
         raise unprocessable("model belongs to model tasks, not to a driver's", f"{path}.model")
+    if body.call is not None:
+        raise unprocessable("a call is for Mycel's own driver: leave driver out", f"{path}.call")
     return Work(
         body.driver,
         command=() if body.command is None else _command(body.command, f"{path}.command"),
