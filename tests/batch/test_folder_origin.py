@@ -96,6 +96,17 @@ def test_results_are_there_before_the_outcome_and_twice_is_the_same(place: Place
         assert (folder / "stdout").read_text() == "out"
         (folder / "outcome.json").unlink()
     place.origin.report(A, JOB, DONE)
+    assert place.news() == []
     place.share.remove(A, JOB)
     assert (folder / "work" / "sub" / "file").read_text() == "x"
+    assert place.origin.current() == frozenset()
+
+
+def test_a_job_without_a_file_ends_with_the_reason(place: Place) -> None:
+    (place.jobs / "a").mkdir()
+    assert place.news() == []
+    outcome = look(place.jobs / "a").outcome
+    assert outcome is not None
+    assert outcome.state is OutcomeState.RETURNED
+    assert "job.json" in outcome.text
     assert place.origin.current() == frozenset()

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from mycel.access.errors import SecretError
 from mycel.access.secret_files import replace_secret_file, write_synced
 from mycel.batch.shared_folder import SharedFolder
 from mycel.core.agent import agent_events as events
@@ -94,7 +95,10 @@ class FolderOrigin:
     def __init__(self, jobs: Path, share: SharedFolder) -> None:
         self._jobs = jobs
         self._share = share
-        self._assigned: set[str] = set()
+        self._known: set[str] = set()
+        self._open: set[str] = set()
+        """Without an outcome. Only these are looked into again: folders of old jobs may be many,
+        and on a network file system."""
         self._cancelled: set[str] = set()
         jobs.mkdir(parents=True, exist_ok=True)
 
@@ -102,24 +106,22 @@ class FolderOrigin:
         """What has changed since the last call."""
         yield events.Renewed(now)
         there = {entry.name for entry in os.scandir(self._jobs) if is_attempt_name(entry.name)}
-        if self._assigned - there:  # somebody has removed a job: that counts as a cancel
-            self._assigned &= there
+        if self._open - there:  # somebody has removed a job: that counts as a cancel
+            self._open &= there
             yield events.Connected()
-        for name in sorted(there - self._assigned):
-            self._assigned.add(name)
+        for name in sorted(there - self._known):
             if not (self._jobs / name / OUTCOME).exists():
+                self._open.add(name)
                 yield from self._assign(AttemptName(name))
-        for name in self._assigned - self._cancelled:
+        self._known = there
+        for name in sorted(self._open - self._cancelled):
             if (self._jobs / name / CANCEL).exists():
                 self._cancelled.add(name)
                 yield events.Cancel(AttemptName(name))
+        self._cancelled &= self._open
 
     def current(self) -> frozenset[AttemptName]:
-        return frozenset(
-            AttemptName(name)
-            for name in self._assigned
-            if not (self._jobs / name / OUTCOME).exists()
-        )
+        return frozenset(AttemptName(name) for name in self._open)
 
     def show(self, attempt: AttemptName, state: str) -> None:
         folder = self._jobs / attempt
@@ -132,6 +134,7 @@ class FolderOrigin:
         SecretError."""
         folder = self._jobs / attempt
         if not folder.exists() or (folder / OUTCOME).exists():
+            self._open.discard(attempt)
             return
         for name, source in self._share.files(attempt, job):
             target = folder / name
@@ -151,13 +154,13 @@ class FolderOrigin:
                 job = msgspec.json.decode(file.read(JOB_BYTES_MAX), type=ClusterJob)
             yield events.Assigned(name, job.checked())
         except (OSError, msgspec.DecodeError, JobRefused, UnicodeDecodeError) as error:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, SecretError):
                 text = f"{JOB}: {error}"[:500]
                 self._end(folder, Outcome(OutcomeState.RETURNED, Cause.REFUSED, (), text))
 
-    @staticmethod
-    def _end(folder: Path, outcome: Outcome) -> None:
+    def _end(self, folder: Path, outcome: Outcome) -> None:
         replace_secret_file(folder / OUTCOME, msgspec.json.encode(outcome))
+        self._open.discard(folder.name)
 
 
 def _bring(source: str | Path, target: str | Path) -> None:
