@@ -7,7 +7,6 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -21,7 +20,7 @@ from mycel.core.model.work import Bounds
 
 from .api_calls import AUTHORIZED, JOB, Answer, call, submit
 from .api_scheduler import ApiJob
-from .api_server import Served, served
+from .api_server import Served
 
 NOWHERE = {"cpu_cores": 1000}
 """No worker has so many: such a task stays queued."""
@@ -33,19 +32,6 @@ DOCUMENTED_BODY = b"""{
     "gpu_required": true
   }
 }"""
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Served]:
-    with served() as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared: Served) -> Served:
-    """One server for all tests of a process; each starts with an empty scheduler."""
-    shared.call(lambda: shared.backend.reset())
-    return shared
 
 
 def job_of(server: Served, task: dict[str, Any]) -> ApiJob:

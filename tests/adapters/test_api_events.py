@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,19 +17,7 @@ from mycel.core.identifiers import JobId
 from .api_access import TOKEN
 from .api_calls import AUTHORIZED, JOB, call, submit
 from .api_scheduler import WORKER
-from .api_server import Served, served
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Served]:
-    with served() as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared: Served) -> Served:
-    shared.call(lambda: shared.backend.reset())
-    return shared
+from .api_server import Served
 
 
 class Listening:

@@ -30,13 +30,6 @@ def shared() -> Iterator[Served]:
         yield server
 
 
-@pytest.fixture
-def server(shared: Served) -> Served:
-    """One server for all tests of a process; each starts with an empty scheduler."""
-    shared.call(lambda: shared.backend.reset())
-    return shared
-
-
 CALL = {"name": "m:f", "python_version": "3.11", "function": "QUJD"}
 TASK_PROBLEMS: list[tuple[Any, str]] = [
     ([], "$"),

@@ -15,7 +15,7 @@ from mycel.core.effects import CheckpointAnswered
 from mycel.core.events import Event, RunCheckpointed, RunsProgressed, RunWantsCheckpoint
 from mycel.core.identifiers import AttemptId
 from mycel.core.messages import CheckpointPart, CheckpointTaken
-from mycel.roles.worker.report_relay import AGAIN_SECONDS, PROGRESS_SECONDS, Reporting
+from mycel.roles.worker.report_relay import AGAIN_SECONDS, PROGRESS_SECONDS, ReportRelay
 from mycel.store.checkpoints import (
     CHECKPOINT_BYTES_MAX,
     PART_BYTES,
@@ -170,7 +170,9 @@ class Worker:
     def __init__(self) -> None:
         self.clock = Clock()
         self.told: list[Event] = []
-        self.reporting = Reporting(self.clock, self.told.append, lambda data: blake3(data).digest())
+        self.reporting = ReportRelay(
+            self.clock, self.told.append, lambda data: blake3(data).digest()
+        )
 
     def take(self) -> list[Event]:
         told = list(self.told)

@@ -31,24 +31,12 @@ from mycel.core.identifiers import RequestId
 from mycel.local import toml_writer
 
 from .api_access import TOKEN
-from .api_server import Served, served
+from .api_server import Served
 
 
 def environment() -> dict[str, str]:
     """Of a child: it finds what this process has found."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Served]:
-    with served() as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared: Served) -> Served:
-    shared.call(shared.backend.reset)
-    return shared
 
 
 @pytest.fixture

@@ -35,19 +35,7 @@ from mycel.core.events import Append, Submit
 from mycel.core.model.derivation import BATCH_TASKS_MAX
 
 from .api_access import TOKEN
-from .api_server import Served, served
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Served]:
-    with served() as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared: Served) -> Served:
-    shared.call(shared.backend.reset)
-    return shared
+from .api_server import Served
 
 
 @pytest.fixture

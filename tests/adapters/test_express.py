@@ -14,22 +14,10 @@ from mycel.core.errors import TooMany
 from .api_access import TOKEN
 from .api_calls import call
 from .api_scheduler import ApiJob, ApiScheduler
-from .api_server import Served, served
+from .api_server import Served
 
 BODY = {"python": "waits:here", "arguments": [1], "labels": {"team": "a"}}
 PATIENCE_SECONDS = 20.0
-
-
-@pytest.fixture(scope="module")
-def shared_server() -> Iterator[Served]:
-    with served() as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared_server: Served) -> Served:
-    shared_server.call(shared_server.backend.reset)
-    return shared_server
 
 
 def request(body: Any = BODY, *headers: str, query: str = "?wait=5") -> bytes:

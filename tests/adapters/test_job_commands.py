@@ -15,14 +15,8 @@ import pytest
 from mycel.client import Client
 
 from .api_access import TOKEN
-from .api_server import Served, served
+from .api_server import Served
 from .test_login import Terminal
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Served]:
-    with served() as server:
-        yield server
 
 
 @pytest.fixture

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from mycel.client import Client
 from mycel.core.effects import TaskWrote
@@ -21,7 +18,7 @@ from mycel.store.live_logs import LiveLogs, Stretch, joined
 from .api_access import TOKEN
 from .api_calls import AUTHORIZED, call, submit
 from .api_scheduler import SETTINGS
-from .api_server import Served, served
+from .api_server import Served
 
 
 def logs_in(folder: Path, **limits: int) -> LiveLogs:
@@ -120,18 +117,6 @@ def test_a_worker_tells_so_much_a_second() -> None:
 
 
 # Over the API
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Served]:
-    with served() as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared: Served) -> Served:
-    shared.call(lambda: shared.backend.reset())
-    return shared
 
 
 class Following:

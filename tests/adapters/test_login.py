@@ -6,7 +6,6 @@ import io
 import json
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,7 @@ from mycel.client.endpoint import Wanted, find
 from mycel.client.errors import ContextRefused, NothingToSubmitTo, NotLoggedIn
 
 from .api_access import TOKEN, token_of
-from .api_server import Served, served
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Served]:
-    with served() as server:
-        yield server
+from .api_server import Served
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ Whose = Callable[[], list[AttemptId]]
 
 
 class Reports(Protocol):
-    """Who takes what tasks say: `roles.reporting.Reporting`."""
+    """Who takes what tasks say: `roles.worker.report_relay.ReportRelay`."""
 
     def progressed(self, run: AttemptId, report: bytes) -> None: ...
     def checkpoint(

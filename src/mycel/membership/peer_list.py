@@ -23,7 +23,7 @@ _FIRST: Final = ("scheduler", "gateway")
 """A worker can use schedulers at once, and everybody a second gateway."""
 
 
-class Roster:
+class JoinedPeers:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._records: dict[PeerId, PeerRecord] = {}

@@ -32,7 +32,7 @@ from mycel.swarm.interface import (
     SwarmListener,
 )
 from mycel.swarm.quic_alternative import is_quic
-from mycel.swarm.quic_probe import Knocker
+from mycel.swarm.quic_probe import QuicProber
 from mycel.swarm.token_rights import rights_of, roles_of
 
 
@@ -173,7 +173,7 @@ class Libp2pSwarm:
         self._next_listen = 0
         self._provided: set[bytes] = set()
         self._stopped: asyncio.Future[None] = self._loop.create_future()
-        self._knocker = Knocker(self._loop, listener.knocked)
+        self._prober = QuicProber(self._loop, listener.knocked)
         self._table = self._handlers()
         self._loop.add_reader(native.fileno(), self._drain)
 
@@ -277,7 +277,7 @@ class Libp2pSwarm:
     def knock(self, peer: PeerId, addresses: Sequence[str]) -> bool:
         if self._stopped.done():
             raise NodeStopped("the node has stopped")
-        return self._knocker.knock(peer, addresses)
+        return self._prober.knock(peer, addresses)
 
     def reserve(self, gateway: str) -> None:
         self._native.reserve(gateway)
@@ -463,7 +463,7 @@ class Libp2pSwarm:
 
     def _on_stopped(self, error: str) -> None:
         self._loop.remove_reader(self._native.fileno())
-        self._knocker.close()
+        self._prober.close()
         self._addresses.clear()
         for future in self._listens.values():
             if not future.done():

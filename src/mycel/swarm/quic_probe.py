@@ -61,7 +61,7 @@ def answered_id(packet: bytes) -> bytes:
     return packet[6 : 6 + ID_BYTES] if is_answer and packet[5] == ID_BYTES else b""
 
 
-class Knocker:
+class QuicProber:
     """Owns the sockets, which are opened by the first knock."""
 
     def __init__(

@@ -15,7 +15,7 @@ from mycel.discovery.peer_book import PeerBook
 from mycel.membership.arrival import Arrival
 from mycel.membership.gateway_services import BUILT_IN, GatewayService
 from mycel.membership.joining import RECORDS_MAX, Joining
-from mycel.membership.peer_list import ADDRESSES_MAX, Roster
+from mycel.membership.peer_list import ADDRESSES_MAX, JoinedPeers
 from mycel.membership.peer_requests import Signals
 from mycel.membership.protocols import SIGNAL_PROTOCOL, schedulers_topic
 from mycel.membership.revocations import PROTOCOL, Revoking
@@ -56,12 +56,12 @@ class GatewayNode(IndifferentListener):
         self._asking: set[Stream] = set()
         """Our own streams to other gateways."""
         self._connected: dict[PeerId, Admission] = {}
-        self._roster = Roster(random)
+        self._joined_peers = JoinedPeers(random)
         self._swarm: Swarm | None = None
 
     @property
     def records(self) -> list[PeerRecord]:
-        return self._roster.records
+        return self._joined_peers.records
 
     def start(self, swarm: Swarm) -> None:
         """Gossip is passed on only by those who listen to it themselves."""
@@ -107,7 +107,7 @@ class GatewayNode(IndifferentListener):
         self._joining.disconnected(peer)
         for service in self._services:
             service.peer_left(peer)
-        if self._roster.leave(peer):
+        if self._joined_peers.leave(peer):
             self._note("peer_left", peer=peer, cause=cause)
 
     def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
@@ -165,7 +165,7 @@ class GatewayNode(IndifferentListener):
     def _joined(self, stream: Stream, me: PeerRecord) -> None:
         admission = self._connected.get(stream.peer, Admission())
         roles = admission.roles
-        if self._roster.enter(stream.peer, roles, me.addresses, admission.family):
+        if self._joined_peers.enter(stream.peer, roles, me.addresses, admission.family):
             self._note("peer_joined", peer=stream.peer, roles=sorted(roles))
         sample = self._sample(stream.peer) if "bootstrap" in self._names else []
         stream.write(message_codec.encode(Peers(sample)))
@@ -175,7 +175,7 @@ class GatewayNode(IndifferentListener):
         when it looks for its swarm again."""
         assert self._swarm is not None, "a gateway that has not started has no streams"
         me = PeerRecord(self._swarm.peer, (ROLE,), tuple(self._swarm.addresses[:ADDRESSES_MAX]))
-        return [me, *self._roster.sample(RECORDS_MAX - 1, besides=asker)]
+        return [me, *self._joined_peers.sample(RECORDS_MAX - 1, besides=asker)]
 
     def gossip(self, topic: str, source: PeerId, data: bytes) -> None:
         if topic == self._revoking.topic:

@@ -41,7 +41,7 @@ class _Fetching:
         self.restored: list[Restored] = []
 
 
-class Reporting:
+class ReportRelay:
     def __init__(
         self, clock: Clock, post: Callable[[Event], None], digest: Callable[[bytes], bytes]
     ) -> None:

@@ -61,7 +61,7 @@ from mycel.swarm.interface import Admission, DialFailure, Stream, Swarm
 from mycel.swarm.multiaddress import peer_in
 
 from .output_allowance import Allowance
-from .report_relay import Reporting
+from .report_relay import ReportRelay
 
 ROLE: Final = "worker"
 RETRY_SECONDS_MIN: Final = 0.1
@@ -153,7 +153,7 @@ class WorkerNode(Member):
         self._known: dict[PeerId, Known] = {}
         self._allowance = Allowance()
         self._emptied = asyncio.Event()
-        self.reporting = Reporting(clock, self.runtime.post, lambda data: blake3(data).digest())
+        self.reporting = ReportRelay(clock, self.runtime.post, lambda data: blake3(data).digest())
 
     def start(self, swarm: Swarm, drivers: list[Driver]) -> None:
         self._drivers = {driver.name: driver for driver in drivers}

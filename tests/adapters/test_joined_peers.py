@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mycel.core.identifiers import PeerId
 from mycel.core.principal import Family
 from mycel.membership import peer_list
-from mycel.membership.peer_list import Roster
+from mycel.membership.peer_list import JoinedPeers
 
 NOBODY = PeerId("nobody")
 WORKER = frozenset({"worker"})
@@ -19,7 +19,7 @@ SCHEDULER = frozenset({"scheduler"})
 _PEERS = st.sampled_from([PeerId(name) for name in "abcdef"])
 
 
-def sampled(people: Roster, count: int, besides: PeerId = NOBODY) -> list[str]:
+def sampled(people: JoinedPeers, count: int, besides: PeerId = NOBODY) -> list[str]:
     return [record.peer for record in people.sample(count, besides)]
 
 
@@ -31,7 +31,7 @@ def sampled(people: Roster, count: int, besides: PeerId = NOBODY) -> list[str]:
 def test_a_sample_is_of_those_who_are_there(
     happened: list[tuple[PeerId, frozenset[str] | None]], asker: PeerId, count: int
 ) -> None:
-    people = Roster(Random(1))
+    people = JoinedPeers(Random(1))
     there: dict[PeerId, frozenset[str]] = {}
     for peer, roles in happened:
         if roles is None:
@@ -49,7 +49,7 @@ def test_a_sample_is_of_those_who_are_there(
 
 
 def test_everybody_is_named_now_and_then() -> None:
-    people = Roster(Random(1))
+    people = JoinedPeers(Random(1))
     for number in range(50):
         people.enter(PeerId(str(number)), WORKER, ())
     assert {peer for _ in range(100) for peer in sampled(people, 5)} == set(map(str, range(50)))
@@ -65,7 +65,7 @@ class CountingRandom(Random):
 
 def test_a_sample_of_thousands_costs_what_it_is_long() -> None:
     random = CountingRandom(1)
-    people = Roster(random)
+    people = JoinedPeers(random)
     for number in range(5_000):
         people.enter(PeerId(str(number)), WORKER, ())
     assert len(sampled(people, 60)) == 60
@@ -76,7 +76,7 @@ def test_a_full_roster_takes_nobody_else_and_lets_its_own_move(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(peer_list, "PEERS_MAX", 1)
-    people = Roster(Random(1))
+    people = JoinedPeers(Random(1))
     assert people.enter(PeerId("a"), WORKER, ("/ip4/10.0.0.1/tcp/1",))
     assert not people.enter(PeerId("b"), WORKER, ())
     assert not people.enter(PeerId("a"), WORKER, ("/ip4/10.0.0.2/tcp/1",))
@@ -84,7 +84,7 @@ def test_a_full_roster_takes_nobody_else_and_lets_its_own_move(
 
 
 def test_those_of_one_invite_are_drawn_as_often_as_they_have_shares() -> None:
-    people, family = Roster(Random(1)), Family(b"1" * 16, 2)
+    people, family = JoinedPeers(Random(1)), Family(b"1" * 16, 2)
     crowd = [PeerId(f"crowd-{number}") for number in range(50)]
     for peer in crowd:
         people.enter(peer, WORKER, (), family)

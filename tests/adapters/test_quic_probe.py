@@ -10,7 +10,7 @@ import pytest
 
 from mycel.core.identifiers import PeerId
 from mycel.swarm.errors import NodeStopped
-from mycel.swarm.quic_probe import OPEN_MAX, PACKET_BYTES, Knocker, answered_id, places
+from mycel.swarm.quic_probe import OPEN_MAX, PACKET_BYTES, QuicProber, answered_id, places
 
 from .swarm_world import Recorder, Story, World, until
 
@@ -98,7 +98,7 @@ def test_only_an_answer_that_names_the_knock_counts() -> None:
     async def story() -> None:
         heard: list[PeerId] = []
         loop = asyncio.get_running_loop()
-        knocker = Knocker(loop, lambda peer, seconds: heard.append(peer))
+        knocker = QuicProber(loop, lambda peer, seconds: heard.append(peer))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
             peer.bind(("127.0.0.1", 0))
             peer.setblocking(False)
@@ -123,7 +123,7 @@ def test_only_an_answer_that_names_the_knock_counts() -> None:
 
 def test_knocks_that_nobody_answers_are_forgotten_in_the_end() -> None:
     async def story() -> None:
-        knocker = Knocker(asyncio.get_running_loop(), lambda peer, seconds: None)
+        knocker = QuicProber(asyncio.get_running_loop(), lambda peer, seconds: None)
         nowhere = ["/ip4/127.0.0.1/udp/1/quic-v1"]
         for _ in range(OPEN_MAX + 10):
             knocker.knock(SOMEBODY, nowhere)
