@@ -19,6 +19,7 @@ from mycel.client.responses import Result
 from . import values
 from .futures import cancelled, failure
 from .options import Options
+from .persistence import lines, persistently
 from .submitter import BATCH_BYTES_MAX, BATCH_TASKS_MAX, Submitter, new_job_id, value_of
 
 AHEAD_TASKS_MAX: Final = 200_000
@@ -118,7 +119,7 @@ class Mapping(Iterator[Any]):
             if self._closed or (self._is_complete and self._next >= self._sent):
                 raise StopIteration
         if self._lines is None:
-            self._lines = self._submitter.lines(self._job_id)
+            self._lines = lines(self._submitter.client, self._job_id)
         while self._next not in self._early:
             line = next(self._lines, None)
             if line is None:
@@ -154,7 +155,7 @@ class Mapping(Iterator[Any]):
         try:
             if self._is_open:
                 close = self._submitter.client.close_job
-                self._submitter.persistently(lambda: close(self._job_id))
+                persistently(lambda: close(self._job_id))
         except ClientError as error:
             self._error = self._error or error
         with self._changed:
@@ -188,7 +189,7 @@ class Mapping(Iterator[Any]):
     def _encoded(self, call: Any) -> bytes:
         is_name = isinstance(self._function, str)
         if not self._sizes:
-            prepare = self._submitter.prepared
+            prepare = self._submitter.bodies.prepared
             positional = () if is_name else call
             encoded, self._task, self._code, _ = prepare(
                 self._function, self._options, positional, {}
@@ -197,13 +198,14 @@ class Mapping(Iterator[Any]):
                 return encoded
         if is_name:
             return msgspec.json.encode(values.json_arguments(call))
-        return self._submitter.uploaded(self._submitter.arguments(self._function, call, {}))
+        bodies = self._submitter.bodies
+        return bodies.uploaded(bodies.arguments(self._function, call, {}))
 
     def _send(self, number: int, batch: list[bytes]) -> None:
         client, submitter = self._submitter.client, self._submitter
         arguments = msgspec.Raw(b"[" + b",".join(batch) + b"]")
         if number == 0:
-            submitter.upload_code(self._code)
+            submitter.bodies.upload_code(self._code)
             body = {
                 "id": self._job_id,
                 "name": self._options.name,
@@ -211,10 +213,10 @@ class Mapping(Iterator[Any]):
                 "arguments": arguments,
                 "closed": False,
             }
-            self._first = submitter.persistently(lambda: client.submit_job_body(body)).batches
+            self._first = persistently(lambda: client.submit_job_body(body)).batches
         else:
             part = {"batch": self._first + number - 1, "arguments": arguments}
-            submitter.persistently(lambda: client.append(self._job_id, part))
+            persistently(lambda: client.append(self._job_id, part))
         with self._changed:
             self._is_open = True
             self._sent += len(batch)

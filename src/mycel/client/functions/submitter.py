@@ -18,20 +18,21 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import InvalidStateError
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mycel.blobs import digests
-from mycel.client.errors import Busy, ClientError, Conflict, ConnectionLost, NotRunning
+from mycel.client.errors import ClientError, Conflict, ConnectionLost
 from mycel.client.responses import Result, Task
 from mycel.core.identifiers import ulid
 
-from . import dependencies, pickling, values
+from . import dependencies
+from .call_bodies import CallBodies, Key, Prepared
 from .futures import Future, cancelled, failure
-from .options import DEFAULT, Options, parted
+from .options import Options, parted
+from .persistence import lines, persistently, until
 from .values import Pickled
 
 if TYPE_CHECKING:
@@ -44,20 +45,8 @@ QUIET_SECONDS: Final = 1.0
 OPEN_SECONDS_MAX: Final = 30.0
 RUN_SECONDS: Final = 30.0
 """One request waits so long for a call; longer waits are several."""
-PATIENCE_SECONDS: Final = 600.0
-"""How long to try again while the scheduler cannot be reached."""
-PAUSE_SECONDS_MIN: Final = 0.05
-PAUSE_SECONDS_MAX: Final = 2.0
 LEAVE_SECONDS: Final = 30.0
 """How long the end of the program waits for what has not been sent."""
-REMEMBERED_SECONDS: Final = 3600.0
-"""What was uploaded is not offered again for so long; the scheduler keeps it for longer."""
-UPLOADS_REMEMBERED_MAX: Final = 100_000
-
-Key = tuple[Any, ...]
-Prepared = tuple[bytes, dict[str, Any], bytes, Key]
-"""Of a call: its arguments as JSON, the task's body, the code that goes with it, and what makes
-two calls alike."""
 
 
 class Stream:
@@ -91,15 +80,13 @@ class Submitter:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._pickling = pickling.Pickling()
+        self.bodies = CallBodies(client)
         self._streams: dict[Key, Stream] = {}
         self._retiring: list[Stream] = []
         """Sent to no more, and to be closed."""
         self._changed = threading.Condition()
         self._sender: threading.Thread | None = None
         self._closing = False
-        self._uploaded: dict[str, float] = {}
-        """Digests, and until when they need not be offered again."""
         self._held: set[Future[Any]] = set()
         """Calls that wait for others."""
         leaver = weakref.WeakMethod(self.close)
@@ -114,13 +101,15 @@ class Submitter:
         future: Future[Any] = Future(self, _shown(bare))
         awaited = dependencies.futures_in(positional, named)
         if not awaited:
-            self._enqueue(future, options, self.prepared(bare, options, positional, named))
+            self._enqueue(future, options, self.bodies.prepared(bare, options, positional, named))
             return future
 
         def go_on() -> None:
             try:
                 if not future.done():
-                    self._enqueue(future, options, self.prepared(bare, options, positional, named))
+                    self._enqueue(
+                        future, options, self.bodies.prepared(bare, options, positional, named)
+                    )
             except BaseException as error:  # noqa: BLE001 - the edge that owns it: it is told
                 _end(future, error)
 
@@ -157,14 +146,14 @@ class Submitter:
         bare, options = parted(function)
         if options.key or dependencies.futures_in(positional, named):
             return self.submit(function, positional, named).result()
-        encoded, fields, code, _ = self.prepared(bare, options, positional, named)
-        self.upload_code(code)
+        encoded, fields, code, _ = self.bodies.prepared(bare, options, positional, named)
+        self.bodies.upload_code(code)
         body = {**fields, "id": new_job_id(), "arguments": msgspec.Raw(encoded)}
         ask = self.client.submit_task_body
-        task: Task = self.persistently(lambda: ask(body, RUN_SECONDS))
+        task: Task = persistently(lambda: ask(body, RUN_SECONDS))
         if not task.is_over:
             begun = task.id
-            task = self.persistently(lambda: self.client.wait(begun))
+            task = persistently(lambda: self.client.wait(begun))
         result = task.result
         value = None if result is None else self.client.received(result.json)
         if task.state == "succeeded":
@@ -173,71 +162,12 @@ class Submitter:
             raise cancelled(task.id)
         raise failure(task.id, task.error or "", task.exit_code, value)
 
-    def prepared(
-        self,
-        function: Any,
-        options: Options,
-        positional: tuple[Any, ...],
-        named: Mapping[str, Any],
-    ) -> Prepared:
-        fields, extra = self._fields(options)
-        given = self.arguments(function, positional, named)
-        if isinstance(function, str):
-            return given.json, {"python": function, **fields}, b"", (function, extra)
-        call = self._pickling.call(function, given)
-        body: dict[str, Any] = {
-            "name": call.name,
-            "python_version": pickling.PYTHON_VERSION,
-            "function": call.function,
-        }
-        if call.code:
-            body["code"] = digests.of_bytes(call.code)
-        key = (call.function, body.get("code"), extra)
-        return self.uploaded(given), {"call": body, **fields}, call.code, key
-
-    def _fields(self, options: Options) -> tuple[dict[str, Any], bytes]:
-        if options is DEFAULT:
-            return {}, b""
-        fields = dict(self.client.with_files(options.body()))
-        return fields, msgspec.json.encode(fields)
-
-    def arguments(
-        self, function: Any, positional: tuple[Any, ...], named: Mapping[str, Any]
-    ) -> pickling.Arguments:
-        """Futures among them have ended, or are waited for."""
-        if dependencies.futures_in(positional, named):
-            return dependencies.arguments(function, positional, named)
-        if isinstance(function, str):
-            return pickling.Arguments(msgspec.json.encode(values.both(positional, named)))
-        return pickling.arguments(positional, named)
-
-    def uploaded(self, given: pickling.Arguments) -> bytes:
-        """Arguments as JSON, when what they need is with the scheduler."""
-        if given.blobs:
-            self._upload(given.blobs)
-        return given.json
-
-    def upload_code(self, code: bytes) -> None:
-        if code:
-            self._upload({digests.of_bytes(code): code})
-
-    def _upload(self, blobs: Mapping[str, bytes]) -> None:
-        now = time.monotonic()
-        remembered = self._uploaded
-        new = {one: blobs[one] for one in blobs if remembered.get(one, 0.0) < now}
-        if not new:
-            return
-        self.persistently(lambda: self.client.upload(new))
-        if len(remembered) > UPLOADS_REMEMBERED_MAX:
-            remembered.clear()
-        remembered.update(dict.fromkeys(new, now + REMEMBERED_SECONDS))
-
     def cancel(self, future: Future[Any]) -> bool:
         if self._is_taken_back(future):
             future._mark_cancelled()
             return True
         if not future.task_id:  # it is being sent
-            _until(lambda: bool(future.task_id) or future.done(), LEAVE_SECONDS)
+            until(lambda: bool(future.task_id) or future.done(), LEAVE_SECONDS)
         try:
             self.client.cancel(future.task_id)
         except ClientError:
@@ -271,9 +201,9 @@ class Submitter:
         """A result as its function returned it. It is unpickled here: one has sent the function
         oneself, and trusts the workers that it was sent to."""
         if isinstance(value, _Long):
-            value = self.persistently(lambda: self.client.long_value(task_id))
+            value = persistently(lambda: self.client.long_value(task_id))
         if isinstance(value, Pickled):
-            data = self.persistently(value.data)
+            data = persistently(value.data)
             return _unpickled(data)
         return value
 
@@ -331,7 +261,7 @@ class Submitter:
         try:
             if stream.is_open:
                 batch = {"batch": stream.batches, "arguments": arguments}
-                self.persistently(lambda: self.client.append(stream.job_id, batch))
+                persistently(lambda: self.client.append(stream.job_id, batch))
                 stream.batches += 1
             else:
                 self._open(stream, arguments)
@@ -352,7 +282,7 @@ class Submitter:
             future._sent_as(f"{stream.job_id}.{place}")
 
     def _open(self, stream: Stream, arguments: msgspec.Raw) -> None:
-        self.upload_code(stream.code)
+        self.bodies.upload_code(stream.code)
         stream.job_id = stream.job_id or new_job_id()
         body = {
             "id": stream.job_id,
@@ -364,9 +294,9 @@ class Submitter:
         if stream.is_single:
             body["closed"] = True
             with contextlib.suppress(Conflict):  # the call came before, pickled in another way
-                self.persistently(lambda: self.client.submit_job_body(body))
+                persistently(lambda: self.client.submit_job_body(body))
         else:
-            job = self.persistently(lambda: self.client.submit_job_body(body))
+            job = persistently(lambda: self.client.submit_job_body(body))
             stream.is_open, stream.batches = True, job.batches
         follower = threading.Thread(
             target=self._follow, args=(stream,), name="mycel-follower", daemon=True
@@ -377,13 +307,13 @@ class Submitter:
         if stream.is_open:
             stream.is_open = False
             with contextlib.suppress(ClientError):  # it was cancelled, perhaps
-                self.persistently(lambda: self.client.close_job(stream.job_id))
+                persistently(lambda: self.client.close_job(stream.job_id))
 
     # The followers, one for each job
 
     def _follow(self, stream: Stream) -> None:
         try:
-            for result in self.lines(stream.job_id):
+            for result in lines(self.client, stream.job_id):
                 future = stream.sent.pop(result.index, None)
                 if future is not None:
                     settle(future, f"{stream.job_id}.{result.index}", result)
@@ -404,40 +334,6 @@ class Submitter:
                         self._changed.notify_all()
         for future in unfinished:
             _end(future, error)
-
-    def lines(self, job_id: str, after: int = 0) -> Iterator[Result]:
-        """A job's results until it has ended, whatever happens to the connection."""
-        patience = _Patience()
-        while True:
-            try:
-                for result in self.client.results(job_id, after=after):
-                    after = result.sequence
-                    patience = _Patience()
-                    yield result
-                return
-            except (ConnectionLost, NotRunning, Busy) as error:
-                patience.wait(error)
-
-    def persistently(self, ask: Callable[[], Any]) -> Any:
-        """Again and again while nobody answers; only for what changes nothing the second time."""
-        patience = _Patience()
-        while True:
-            try:
-                return ask()
-            except (ConnectionLost, NotRunning, Busy) as error:
-                patience.wait(error)
-
-
-class _Patience:
-    def __init__(self) -> None:
-        self._ends_at = time.monotonic() + PATIENCE_SECONDS
-        self._pause = PAUSE_SECONDS_MIN
-
-    def wait(self, error: Exception) -> None:
-        if time.monotonic() > self._ends_at:
-            raise error
-        time.sleep(self._pause)
-        self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
 
 
 class _Long:
@@ -484,9 +380,3 @@ def _shown(function: Any) -> str:
 def _name_of(task: Mapping[str, Any]) -> str:
     call = task.get("call")
     return str(call["name"] if call else task["python"])[:256]
-
-
-def _until(look: Callable[[], bool], seconds: float) -> None:
-    ends_at = time.monotonic() + seconds
-    while not look() and time.monotonic() < ends_at:
-        time.sleep(PAUSE_SECONDS_MIN)
