@@ -88,12 +88,12 @@ def own_files(names: Iterable[str]) -> dict[str, Path]:
     return found
 
 
-def packed(files: dict[str, Path], function: bytes = b"") -> bytes:
+def packed(files: dict[str, Path]) -> bytes:
     kept = io.BytesIO()
     with zipfile.ZipFile(kept, "w", zipfile.ZIP_DEFLATED) as archive:
         for place in sorted(files):
             archive.writestr(zipfile.ZipInfo(place, _TIME), files[place].read_bytes())
-    return kept.getvalue() if not function else with_function(kept.getvalue(), function)
+    return kept.getvalue()
 
 
 def with_function(archive: bytes, function: bytes) -> bytes:
