@@ -20,6 +20,8 @@ from .slot_counts import gpus_needed, gpus_suiting, micros
 from .version_ranges import version_satisfies
 
 SHAPES_KEPT_MAX: Final = 256
+KEPT_BYTES: Final = 8 << 20
+"""So many answers are kept, or more as long as they take no more room than this."""
 _VALUES_SHOWN: Final = 3
 _NOTHING: Final = Capabilities()
 
@@ -110,7 +112,9 @@ class Eligibility:
                 found &= passing
                 if not found:
                     break
-            if len(self._kept) >= SHAPES_KEPT_MAX:
+            if len(self._kept) >= max(
+                SHAPES_KEPT_MAX, 8 * KEPT_BYTES // (self.known + 2).bit_length()
+            ):
                 del self._kept[next(iter(self._kept))]
             self._kept[shape] = found
         return found

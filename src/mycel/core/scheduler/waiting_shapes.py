@@ -21,6 +21,12 @@ class WaitingShapes:
         """By priority and slots held."""
         self._places: dict[ShapeQueue, tuple[int, int]] = {}
         self._turn = 0
+        self._without_cores = 0
+        """How many of them need none."""
+
+    def may_fit(self, cpu_millis: int) -> bool:
+        """Whether any may, into a worker with so much left."""
+        return bool(self._places) and (cpu_millis > 0 or self._without_cores > 0)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -35,10 +41,12 @@ class WaitingShapes:
             self._remove(queue, *before)
         if place is not None:
             self._places[queue] = place
+            self._without_cores += queue.cpu_millis == 0
             self._buckets.setdefault(place[0], {}).setdefault(place[1], {})[queue] = None
 
     def _remove(self, queue: ShapeQueue, priority: int, held: int) -> None:
         del self._places[queue]
+        self._without_cores -= queue.cpu_millis == 0
         by_held = self._buckets[priority]
         del by_held[held][queue]
         if not by_held[held]:

@@ -14,9 +14,8 @@ from itertools import islice
 from typing import Final
 
 from mycel.core.identifiers import PeerId
-from mycel.core.matching import has_room
+from mycel.core.matching import Member, Pool, has_room
 from mycel.core.model.jobs import Block, task_key
-from mycel.core.model.work import reserved
 from mycel.core.scheduler.records import Worker
 from mycel.core.scheduler.state import State
 from mycel.core.scheduler.tasks.shape_queue import ShapeQueue
@@ -31,6 +30,8 @@ PLACED_MAX: Final = 200
 SHAPES_LOOKED_AT: Final = 32
 """So many of the shapes that wait are looked at for a worker with a free slot, first of those that
 rank first and then of all in turn. If none fits, the shape that had the slot has it again."""
+PUT_OFF_MAX: Final = 16
+"""So many workers of a shape are looked at in vain for places behind others."""
 NEWS_LOOKED_AT: Final = 1000
 """So many for one that has come, has opened, or had no room before."""
 
@@ -110,27 +111,29 @@ class Placement:
         return queue is not None and self._place_one(queue)
 
     def _first_that_fits(self, worker: Worker) -> ShapeQueue | None:
+        member, pool = worker.member, self._state.pool
+        assert member is not None
+        if not self._waiting.may_fit(member.expected.cpu_millis):
+            return None
         count = NEWS_LOOKED_AT if worker.has_news else SHAPES_LOOKED_AT
         looked_at = 0
         for queue in islice(self._waiting.in_order(), count):
             looked_at += 1
-            if self._fits(queue, worker):
+            if self._fits(queue, member, pool):
                 return queue
         if looked_at < count:
             return None
         for queue in self._waiting.in_turn(SHAPES_LOOKED_AT):
-            if self._fits(queue, worker):
+            if self._fits(queue, member, pool):
                 return queue
         before = worker.freed_by
         return before if before is not None and before.waiting else None
 
-    def _fits(self, queue: ShapeQueue, worker: Worker) -> bool:
+    def _fits(self, queue: ShapeQueue, member: Member, pool: Pool) -> bool:
         """Whether such a task could go there now."""
-        member = worker.member
-        assert member is not None
-        pool = self._state.pool
         return (
-            has_room(reserved(queue.shape), member.capabilities, member.expected)
+            queue.cpu_millis <= member.expected.cpu_millis
+            and has_room(queue.need, member.capabilities, member.expected)
             and bool(pool.candidates(queue.shape) >> member.slot & 1)
             and not self._exclusions.of(queue.shape) >> member.slot & 1
         )
@@ -194,8 +197,9 @@ class Placement:
     def _prefetch(self, queue: ShapeQueue) -> None:
         careful = self._now < queue.careful_until
         rest = len(queue.credit)
+        put_off = 0
         for slots in list(queue.credit) if queue.waiting else ():
-            if not queue.waiting:
+            if not queue.waiting or put_off >= PUT_OFF_MAX:
                 return
             fair = -(-queue.waiting // rest)
             rest -= 1
@@ -205,6 +209,8 @@ class Placement:
                     del queue.credit[slots]
                 continue
             if not slots.worker.may_be_booked or self._is_wanted(slots):
+                put_off += 1
+                queue.credit[slots] = queue.credit.pop(slots)  # next time others are looked at
                 continue
             for _ in range(room):
                 self._books.take_behind(slots)

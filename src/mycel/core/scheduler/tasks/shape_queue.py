@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from mycel.core.identifiers import PeerId
 from mycel.core.model.jobs import Block, Job, TaskKey
-from mycel.core.model.work import Shape
+from mycel.core.model.resources import millis
+from mycel.core.model.work import Shape, reserved
 
 if TYPE_CHECKING:
     from mycel.core.scheduler.workers.slot_books import Slots
@@ -78,6 +79,9 @@ class ShapeQueue:
         tally: Tally | None = None,
     ) -> None:
         self.shape = shape
+        self.need: Final = reserved(shape)
+        """What one of its tasks takes of a worker."""
+        self.cpu_millis: Final = millis(self.need.cpu_cores)
         self.usual = usual
         self._old: deque[Block] = deque()
         """Blocks of earlier boots: they wait while workers are `recovering`."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from mycel.core.matching import total_of
 from mycel.core.model.resources import SLOTS_MAX, Booking, Free, Ledger
-from mycel.core.model.work import Shape, reserved
+from mycel.core.model.work import Shape
 from mycel.core.scheduler.tasks.shape_queue import ShapeQueue
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class SlotBooks:
         ledger = slots.worker.book.ledger
         if ledger is None or len(slots.bookings) >= SLOTS_MAX:
             return False
-        booking = ledger.book(reserved(slots.shape))
+        booking = ledger.book(slots.queue.need)
         if booking is None:
             return False
         slots.bookings.append(booking)
