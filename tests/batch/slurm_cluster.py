@@ -244,12 +244,12 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SlurmdParameters=config_overrides
 SchedulerParameters=batch_sched_delay=0,bf_interval=1,sched_min_interval=1
-EnforcePartLimits=ALL
 ReturnToService=2
 MessageTimeout=4
 KillWait=2
 {"GresTypes=gpu" if self._gpus else ""}
 {self._settings}
+{"" if "EnforcePartLimits" in self._settings else "EnforcePartLimits=ALL"}
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=60 State=UP
 """

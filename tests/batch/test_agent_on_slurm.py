@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mycel.core.agent.attempts import Outcome, OutcomeState
+from mycel.core.agent.attempts import Cause, Outcome, OutcomeState
 from mycel.core.agent.batch_jobs import ClusterJob
 from mycel.roles.cluster.agent_program import JOBS
 from mycel.roles.cluster.folder_origin import cancel, look, look_at_all, send
@@ -116,9 +116,12 @@ def test_what_runs_and_what_waits_is_cancelled(agent: Agent, tmp_path: Path) -> 
     assert not (tmp_path / "wrong").exists()
 
 
-def test_a_result_outlives_the_memory_of_the_batch_system(tmp_path: Path) -> None:
+def test_results_outlive_slurms_memory_and_hopeless_jobs_return(
+    tmp_path: Path,
+) -> None:
     skip_without_slurm()
-    with SlurmCluster(tmp_path / "alpha", nodes=1, settings="MinJobAge=2") as cluster:
+    settings = "MinJobAge=2\nEnforcePartLimits=NO"
+    with SlurmCluster(tmp_path / "alpha", nodes=1, settings=settings) as cluster:
         agent = Agent(tmp_path / "agent", cluster)
         agent.send("early", "sh", "-c", "echo done; exit 3")
         process = agent.start()
@@ -129,8 +132,13 @@ def test_a_result_outlives_the_memory_of_the_batch_system(tmp_path: Path) -> Non
         eventually(
             lambda: not cluster.run("squeue", "--noheader", "--states=all"), "Slurm forgets it", 90
         )
+        agent.send("long", "true", seconds=30 * 86_400)  # Slurm takes it, and never starts it
         agent.run()
         assert agent.outcome("early") == Outcome(OutcomeState.FAILED, exit_codes=(3,))
+        long = agent.outcome("long")
+        assert long is not None
+        assert (long.state, long.cause) == (OutcomeState.RETURNED, Cause.HOPELESS)
+        assert long.text == "PartitionTimeLimit"
 
 
 def test_a_broken_job_file_is_returned_with_the_reason(agent: Agent) -> None:
