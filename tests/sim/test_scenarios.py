@@ -217,6 +217,46 @@ def test_an_interrupted_comparison_writes_the_runs_that_ended(
     assert (out / "report.html").exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--loads", "0"], "each above 0"),
+        (["--loads", "nan"], "each above 0"),
+        (["--loads", "0.5,x"], "expected loads such as"),
+        (["--seeds", "0"], "expected a number from 1"),
+        (["--processes", "0"], "expected a number from 1"),
+        (["--policies", ""], "no policy ''"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    given: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: object = main(["sim", "compare", "bursts", "--policies", "random", *given])
+    except SystemExit as ending:
+        code = ending.code
+    assert code in (1, 2)
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("task_s = 0.1", "task_s = 1e9"), "longer than can be counted"),
+        (("task_s = 0.1", "task_s = inf"), "task_s: .*<= 1"),
+        (("[cluster]", "[network]\none_way_ms = inf\n[cluster]"), "one_way_ms: .*<= 1"),
+        (("[cluster]", "[run]\nload = nan\n[cluster]"), r"load: .*> 0"),
+        (("[cluster]", "[run]\nseed = -1\n[cluster]"), r"seed: .*>= 0"),
+        (("jobs = 50", "jobs = 50\ntail_ratio = nan"), "tail_ratio: .*> 1"),
+    ],
+)
+def test_numbers_that_are_none_are_refused(
+    tmp_path: Path, change: tuple[str, str], words: str
+) -> None:
+    with pytest.raises((ConfigurationError, SimulationError), match=words):
+        load_scenario(_write(tmp_path, SMALL.replace(*change))).run()
+
+
 def test_an_outcome_travels_as_text() -> None:
     outcome, _ = load_scenario(SCENARIOS / "leaf-spine-story.toml").run()
     back = outcome_transfer.decode(outcome_transfer.encode(outcome))

@@ -28,7 +28,7 @@ from .workloads import traces
 SCENARIOS: Final = Path(__file__).parent / "scenarios"
 Progress = Callable[[int, int], None]
 T = TypeVar("T")
-NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -73,13 +73,13 @@ class EventSpec(Section, frozen=True, kw_only=True):
     servers_share: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     """So many of the servers, drawn by the seed, each at its own moment until `until_s`."""
     until_s: NotNegative | None = None
-    slowdown: Annotated[float, msgspec.Meta(gt=0)] = 2.0
+    slowdown: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 2.0
 
 
 class RunSpec(Section, frozen=True, kw_only=True):
-    seed: int = 1
+    seed: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1
     seeds: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
-    load: Annotated[float, msgspec.Meta(gt=0)] = 0.8
+    load: Annotated[float, msgspec.Meta(gt=0, le=100)] = 0.8
     engine: Literal["auto", "fast", "reference"] = "auto"
     warm_up_s: NotNegative = 0.0
     sample_s: NotNegative = 0.0

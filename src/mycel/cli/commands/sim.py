@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PACKAGES: Final = ("numba", "numpy", "plotly", "pyarrow", "rustworkx", "scipy")
 INTERRUPTED: Final = 130
+LOAD_MAX: Final = 100
+NUMBER_MAX: Final = 1_000_000
 
 
 def main(given: list[str]) -> int:
@@ -44,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a scenario")
     run.add_argument("scenario", help="a TOML file, or a name that 'mycel sim list' prints")
-    run.add_argument("--seed", type=int, help="instead of the scenario's")
+    run.add_argument("--seed", type=_at_least(0), help="instead of the scenario's")
     run.add_argument("--policy", help="instead of the scenario's")
     run.set_defaults(command=_run)
     compare = commands.add_parser("compare", help="run policies on the same work")
@@ -52,8 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--policies", required=True, help="names, separated by commas")
     compare.add_argument("--loads", help="such as 0.7,0.8,0.9; else the scenario's")
     compare.add_argument("--trace", metavar="FILE", help="a trace instead of the workload")
-    compare.add_argument("--seeds", type=int, help="how many, from the scenario's seed on")
-    compare.add_argument("--processes", type=int, help="at once; else one for each core")
+    compare.add_argument("--seeds", type=_at_least(1), help="how many, from the scenario's seed on")
+    compare.add_argument("--processes", type=_at_least(1), help="at once; else one for each core")
     compare.add_argument(
         "--on-swarm", action="store_true", help="send the runs as tasks to a Mycel swarm"
     )
@@ -151,9 +153,27 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _numbers(text: str) -> list[float]:
     try:
-        return [float(one) for one in text.split(",")]
+        loads = [float(one) for one in text.split(",")]
     except ValueError:
-        raise UsageError(f"expected loads such as 0.7,0.8,0.9, got {text!r}") from None
+        loads = []
+    if not loads or not all(0 < load <= LOAD_MAX for load in loads):
+        raise UsageError(
+            f"expected loads such as 0.7,0.8,0.9, each above 0 and at most {LOAD_MAX}, got {text!r}"
+        )
+    return loads
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        value = int(text)
+        if not least <= value <= NUMBER_MAX:
+            raise argparse.ArgumentTypeError(
+                f"expected a number from {least} to {NUMBER_MAX}, got {value}"
+            )
+        return value
+
+    read.__name__ = "whole number"  # argparse says what is no such thing
+    return read
 
 
 def _finish(

@@ -27,10 +27,10 @@ COPIES: Final = 3
 
 
 class DhtOptions(RefusalOptions, frozen=True, kw_only=True):
-    publish_ms: Annotated[float, msgspec.Meta(gt=0)] = 1000.0
+    publish_ms: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 1000.0
     records: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 20
     """Servers that a look-up returns."""
-    cache_ms: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    cache_ms: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
     """For how long a scheduler uses what it looked up. Two jobs of one moment share it."""
 
 

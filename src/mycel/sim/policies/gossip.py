@@ -27,10 +27,10 @@ Belief = tuple[int, int, int, int]
 
 
 class GossipOptions(Options, frozen=True, kw_only=True):
-    gossip_ms: Annotated[float, msgspec.Meta(gt=0)] = 100.0
+    gossip_ms: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 100.0
     overlay: Literal["random", "tree", "shortcuts", "leaf_aware"] = "random"
     degree: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
-    hops_max: Annotated[int, msgspec.Meta(ge=0)] = 4
+    hops_max: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 4
     preempt: bool = False
 
 

@@ -21,10 +21,10 @@ from .work_stealing import WorkStealing, WorkStealingOptions
 
 
 class HawkOptions(WorkStealingOptions, frozen=True, kw_only=True):
-    cutoff_s: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    cutoff_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 10.0
     short_share: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.1
     """The share of the servers that long tasks never use."""
-    probes: Annotated[int, msgspec.Meta(ge=1)] = 2
+    probes: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 2
 
 
 class Hawk(WorkStealing):

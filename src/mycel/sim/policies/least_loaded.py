@@ -18,7 +18,7 @@ from mycel.sim.reference_engine import Engine
 
 
 class LeastLoadedOptions(Options, frozen=True, kw_only=True):
-    snapshot_ms: Annotated[float, msgspec.Meta(gt=0)] = 100.0
+    snapshot_ms: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 100.0
 
 
 class LeastLoaded(QueuePolicy):

@@ -13,7 +13,7 @@ from mycel.sim.reference_engine import Engine
 
 
 class RandomWalkOptions(Options, frozen=True, kw_only=True):
-    hops_max: Annotated[int, msgspec.Meta(ge=0)] = 8
+    hops_max: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 8
 
 
 class RandomWalk(QueuePolicy):

@@ -13,7 +13,7 @@ from mycel.sim.reference_engine import Engine
 
 
 class WorkStealingOptions(Options, frozen=True, kw_only=True):
-    tries: Annotated[int, msgspec.Meta(ge=1)] = 10
+    tries: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10
     """Servers asked, one after the other, before an idle server gives up."""
 
 

@@ -19,8 +19,9 @@ from mycel.sim.errors import ScenarioError
 
 from .slot_work import SlotWork
 
-Positive = Annotated[float, msgspec.Meta(gt=0)]
+Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 TASKS_MAX: Final = 200_000_000
+TIME_MAX_S: Final = 2**62 / NS_PER_S
 
 
 class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,37 +29,37 @@ class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     engine."""
 
     kind: Literal["synthetic"] = "synthetic"
-    jobs: Annotated[int, msgspec.Meta(ge=1)]
-    tasks_per_job: Annotated[int, msgspec.Meta(ge=1)] = 1
+    jobs: Annotated[int, msgspec.Meta(ge=1, le=TASKS_MAX)]
+    tasks_per_job: Annotated[int, msgspec.Meta(ge=1, le=TASKS_MAX)] = 1
     task_s: Positive = 1.0
     """Mean length of a task."""
     durations: Literal["constant", "exponential", "heavy_tailed"] = "constant"
     arrivals: Literal["poisson", "bursty", "diurnal"] = "poisson"
-    burst_factor: Annotated[float, msgspec.Meta(ge=1)] = 4.0
+    burst_factor: Annotated[float, msgspec.Meta(ge=1, le=1e9)] = 4.0
     """Bursty: how much faster jobs arrive during a burst. A fifth of the time is burst."""
     burst_s: Positive = 10.0
     """Bursty: mean length of a burst."""
     day_s: Positive = 86_400.0
     """Diurnal: length of a day. The rate swings by half around its mean."""
-    tail_exponent: Annotated[float, msgspec.Meta(gt=1)] = 1.5
-    tail_ratio: Annotated[float, msgspec.Meta(gt=1)] = 1000.0
+    tail_exponent: Annotated[float, msgspec.Meta(gt=1, le=1e9)] = 1.5
+    tail_ratio: Annotated[float, msgspec.Meta(gt=1, le=1e9)] = 1000.0
     """Heavy-tailed: longest ÷ shortest task."""
-    skew: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    skew: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
     """Zipf exponent of where jobs arrive; 0 is evenly."""
-    ramp_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    ramp_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
     """The rate rises from zero to its value over this long."""
-    cores: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    cores: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 1.0
     memory_mib: Annotated[int, msgspec.Meta(ge=0)] = 0
     gpus: Annotated[int, msgspec.Meta(ge=0)] = 0
     gpu_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     gpu_jobs_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
     """The share of the jobs whose tasks need GPUs, if any do."""
     gang: bool = False
-    data_mb: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    data_mb: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
     """Moved to the server before each task, from where its job arrived."""
     urgent_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     """The share of the jobs with priority 10 instead of 0."""
-    estimate_error: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    estimate_error: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
     """Standard deviation of the logarithm of estimate ÷ duration."""
 
     @property
@@ -108,6 +109,11 @@ def generate(spec: Synthetic, load: float, slots: int, entries: int, seed: int) 
         ramped = numpy.sqrt(2 * spec.ramp_s * arrival_s)
         arrival_s = numpy.where(arrival_s < half, ramped, arrival_s + half)
     duration_s = _durations(spec, tasks, random)
+    if not arrival_s[-1] + duration_s.sum() < TIME_MAX_S:
+        raise ScenarioError(
+            "the work takes longer than can be counted in nanoseconds (146 years, if all tasks run "
+            "one after the other): fewer jobs, shorter tasks or a higher load"
+        )
     return SlotWork(
         arrival_ns=numpy.round(arrival_s * NS_PER_S).astype(numpy.int64),
         entry=_entries(spec, entries, random),

@@ -2,7 +2,8 @@
 
 A home that has room for all starts them. Otherwise all homes hear of the gang. Gangs have one order
 everywhere: priority, submission, number. Each home reserves the room that frees for the first gang
-in that order, and offers it to its origin. When the origin has enough, it starts all.
+in that order, once no older task waits there, and offers it to its origin. When the origin has
+enough, it starts all.
 
     origin ── announce ──▶ homes
     origin ◀── offer: held places ── home      whenever room frees
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 from mycel.sim.entities import Demand, Task
 from mycel.sim.ledger import Hold
+
+from .waiting_line import rank
 
 if TYPE_CHECKING:
     from .home import Home
@@ -51,6 +54,12 @@ class GangLine:
 
     def __bool__(self) -> bool:
         return bool(self._line)
+
+    @property
+    def rank(self) -> int:
+        """Of the first, among all that wait here."""
+        priority, submitted_ns, _ = self._line[0].order
+        return rank(submitted_ns, -priority)
 
     def announced(self, gang: Gang) -> None:
         if gang.has_started or gang in self._line:

@@ -155,20 +155,20 @@ class Home:
         self._wake_later()
 
     def serve(self) -> None:
-        """Gives free room to gangs, then to the line."""
+        """Gives free room to the line, and reserves it for the first gang when that is older."""
         if not self._homes.engine.is_place_up(self._place):
             return
-        if self.gangs:
-            self.gangs.reserve()
         while self._line:
             want = self._line.first
+            if self.gangs and self.gangs.rank <= self._line.rank:
+                self.gangs.reserve()
             if want.origin == self.number and not self._own.waiting.count(want.demand):
                 self._line.pop()  # its tasks have found room elsewhere
                 continue
             places = self._hold_several(want.demand, want.count)
             if not places:
                 self._wake_later()
-                return
+                break
             want.count -= len(places)
             if not want.count:
                 self._line.pop()
@@ -176,6 +176,8 @@ class Home:
                 self._fill_own(want.demand, places)
             else:
                 self._offer_places(want.origin, None, want.demand, places, 0)
+        if self.gangs:
+            self.gangs.reserve()
 
     def _wake_later(self) -> None:
         """When a running task is due, and its successor can be sent."""

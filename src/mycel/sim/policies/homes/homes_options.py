@@ -19,19 +19,19 @@ class HomesOptions(Options, frozen=True, kw_only=True):
     """Homes that get a part of what does not fit here."""
     asks: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
     """Homes asked for one job in all."""
-    homes_max: Annotated[int, msgspec.Meta(ge=1)] = 32
-    slots_per_home: Annotated[int, msgspec.Meta(ge=1)] = 500
+    homes_max: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 32
+    slots_per_home: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 500
     """A home has at least so many cores, unless fewer than three would remain."""
-    cold_link_ms: Annotated[float, msgspec.Meta(ge=0)] = 4.0
+    cold_link_ms: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 4.0
     """What the first message between two schedulers costs both of them."""
-    dials_per_home: Annotated[int, msgspec.Meta(ge=0)] = 100
+    dials_per_home: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 100
     """A scheduler dials homes until it has links for `asks`, and until each home has about so many
     schedulers. From then on it stays with these: a dial costs more than it brings."""
-    fresh_ms: Annotated[float, msgspec.Meta(ge=0)] = 10.0
+    fresh_ms: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 10.0
     """What a home was heard to have free counts for this long; then it is unknown."""
 
     # What follows needs the reference engine.
-    gossip_ms: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    gossip_ms: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
     """How often homes gossip the sum of what they have free; 0 for never."""
     fetch_ahead: bool = False
     """Whether a server gets tasks before it has room, if the round trip is long."""
@@ -39,7 +39,7 @@ class HomesOptions(Options, frozen=True, kw_only=True):
     """Whether a task may stop tasks of lower priority to have their room."""
     gpu_offers: Annotated[int, msgspec.Meta(ge=0, le=64)] = 8
     """Homes asked what a task with GPUs would cost in fragmentation; 0 to ask none."""
-    return_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0
+    return_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 30.0
     """After this long, servers go back to a home that has returned."""
 
     @property

@@ -16,6 +16,10 @@ from mycel.sim.entities import NS_PER_S, Demand, Task
 AGEING_NS: Final = 60 * NS_PER_S
 
 
+def rank(since_ns: int, priority: int) -> int:
+    return since_ns - priority * AGEING_NS
+
+
 @dataclass(slots=True)
 class Want:
     """Room that an origin, perhaps the home itself, waits for."""
@@ -39,9 +43,14 @@ class WantLine:
     def first(self) -> Want:
         return self._heap[0][2]
 
+    @property
+    def rank(self) -> int:
+        """Of the first: the lower one goes first."""
+        return self._heap[0][0]
+
     def add(self, want: Want, now: int, priority: int) -> None:
         self._number += 1
-        heapq.heappush(self._heap, (now - priority * AGEING_NS, self._number, want))
+        heapq.heappush(self._heap, (rank(now, priority), self._number, want))
 
     def pop(self) -> None:
         heapq.heappop(self._heap)
@@ -74,7 +83,7 @@ class WaitingTasks:
         heap = self._heaps.setdefault(demand, [])
         for task in tasks:
             self._number += 1
-            heapq.heappush(heap, (now - task.job.priority * AGEING_NS, self._number, task))
+            heapq.heappush(heap, (rank(now, task.job.priority), self._number, task))
 
     def take(self, demand: Demand, count: int) -> list[Task]:
         heap = self._heaps.get(demand, [])
