@@ -91,7 +91,10 @@ def test_a_job_goes_to_the_cheapest_that_fits(shell: Shell, two: dict[str, Any])
     one, wide = str(shell.folder / "one.yaml"), str(shell.folder / "wide.yaml")
     cheapest = ("--select", "lowest-cost")
     assert shell.json("choose", one, *cheapest)["cluster"] == "small"
-    assert shell.json("choose", wide, *cheapest)["cluster"] == "large"
+    said = shell.json("choose", wide, *cheapest)
+    assert (said["cluster"], said["refused"]["small"]["level"]) == ("large", "graph")
+    said = shell.json("choose", one, *cheapest)
+    assert said["refused"]["large"]["level"] == "selection", "it would have fitted"
     rejected = shell.json("choose", str(shell.folder / "huge.yaml"), *cheapest, code=1)
     assert rejected["cluster"] is None
     assert {name: why["level"] for name, why in rejected["refused"].items()} == {
@@ -114,7 +117,8 @@ def test_steps_of_a_selection_see_the_state_and_the_job(shell: Shell, two: dict[
     assert shell.json("choose", one, *select)["cluster"] == "large"
     shell.run("state", "large", "region=")
     assert shell.json("state", "large") == {"cost_per_node_hour": 7}
-    assert shell.json("choose", one, *select, code=1)["refused"]["large"]["level"] == "answer"
+    refused = shell.json("choose", one, *select, code=1)["refused"]
+    assert refused["large"]["level"] == "selection"
 
 
 def test_only_clusters_with_a_good_token_are_chosen(shell: Shell, two: dict[str, Any]) -> None:

@@ -81,7 +81,9 @@ def choose(options: argparse.Namespace) -> int:
         answers = ask(Asking(fitting, time.monotonic(), deadline), systems, job, costs)
     seed = secrets.randbits(32) if options.seed is None else options.seed
     draw = Random(seed).randrange
-    decision = decide(clusters, matches, select, draw, job=values, answers=answers)
+    decision = decide(
+        clusters, matches, select, draw, job=values, answers=answers, explain_others=True
+    )
     problems = {name: reason for name, reason in verified.items() if reason is not None}
     refused = {**problems, **decision.refused}
     if options.json:

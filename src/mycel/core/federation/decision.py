@@ -72,8 +72,8 @@ class Matches:
             graph = clusters[name].graph
             job = in_units(self.job, clusters[name].units)
             reason = explain(compile_variants(job), graph)
-            assert reason is not None, "it was refused"
-            found[name] = reason
+            # Asking again visits more, so it may find what a search has given up.
+            found[name] = reason or Reason(Level.GRAPH, "the search for a packing was given up")
         return found
 
 
@@ -183,9 +183,11 @@ def decide(
     *,
     job: Mapping[str, Value] | None = None,
     answers: Mapping[str, Answer] | None = None,
+    explain_others: bool = False,
 ) -> Decision:
     """Level 1 without answers, level 2 with them: then a cluster that did not answer in time is
-    out. The job is assigned, or rejected with each cluster's reason."""
+    out. The job is assigned, or rejected with each cluster's reason. Reasons take longer than the
+    decision: if it is assigned, they are found only for who asks to `explain_others`."""
     options: list[Option] = []
     late: dict[str, Reason] = {}
     for cluster in matches.fitting:
@@ -199,11 +201,17 @@ def decide(
             attributes[ETA], attributes[COST] = answer.eta_seconds, answer.cost
         options.append(Option(cluster.name, attributes))
     choice = select(options, job or {}, draw) if options else Choice(reason="no cluster fits")
-    if choice.name:
+    if choice.name and not explain_others:
         return Decision(choice.name, choice.reason)
-    passed = {name: Reason(Level.ANSWER, text) for name, text in choice.dropped.items()}
+    passed = {
+        option.name: Reason(Level.SELECTION, f"it fits, and {choice.name} was preferred")
+        for option in options
+        if choice.name and option.name != choice.name
+    }
+    for name, text in choice.dropped.items():
+        passed[name] = Reason(Level.SELECTION, text)
     refused = {**matches.reasons(table.clusters), **late, **passed}
-    return Decision(reason=choice.reason, refused=refused)
+    return Decision(choice.name, choice.reason, refused)
 
 
 def job_values(job: JobRequest) -> dict[str, Value]:

@@ -20,6 +20,8 @@ class Level(enum.StrEnum):
     """It fits, but not now, or not before the cluster's calendar ends."""
     ANSWER = "answer"
     """The cluster itself said no, or said nothing in time."""
+    SELECTION = "selection"
+    """It fits, and the selection left it out or preferred another."""
 
 
 class Reason(msgspec.Struct, frozen=True):
