@@ -96,7 +96,7 @@ detection_ms = 200
 
 def run(title: str, name: str, text: str, seed: int) -> tuple[str, str, dict[str, Any]]:
     """In a process of its own."""
-    from mycel.sim.run_results import summary
+    from mycel.sim.results.run_results import summary
     from mycel.sim.scenario import load_scenario
 
     with tempfile.TemporaryDirectory() as folder:

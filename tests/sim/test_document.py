@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from mycel.sim.entities import NS_PER_MS, Capacity
-from mycel.sim.reference_engine import Engine, Settings
+from mycel.sim.reference_engine import Engine
+from mycel.sim.run_records import Settings
 from mycel.sim.sim_network import ConstantNetwork
 from mycel.sim.workloads.synthetic import Synthetic, generate
 

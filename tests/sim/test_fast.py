@@ -11,7 +11,8 @@ from mycel.sim.fast.event_heap import below
 from mycel.sim.fast.fast_engine import Cluster, run_fast
 from mycel.sim.generator import Generator
 from mycel.sim.policies import policy_named
-from mycel.sim.reference_engine import Engine, Settings
+from mycel.sim.reference_engine import Engine
+from mycel.sim.run_records import Settings
 from mycel.sim.sim_network import ConstantNetwork
 from mycel.sim.workloads.synthetic import Synthetic, generate
 

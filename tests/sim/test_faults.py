@@ -8,7 +8,8 @@ from mycel.sim.entities import NS_PER_MS, NS_PER_S, SLOT, Capacity, Job
 from mycel.sim.fault_plan import Fault, FaultKind
 from mycel.sim.policies import policy_named
 from mycel.sim.policies.homes.homes_policy import Homes
-from mycel.sim.reference_engine import Engine, Settings
+from mycel.sim.reference_engine import Engine
+from mycel.sim.run_records import Settings
 from mycel.sim.sim_network import RoutedNetwork
 from mycel.sim.workloads.synthetic import Synthetic, generate
 from mycel.topology.leaf_spine import LeafSpine, build

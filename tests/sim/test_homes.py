@@ -13,7 +13,8 @@ from mycel.sim.errors import ScenarioError
 from mycel.sim.fault_plan import Fault, FaultKind
 from mycel.sim.policies.homes.homes_options import HomesOptions
 from mycel.sim.policies.homes.homes_policy import Homes
-from mycel.sim.reference_engine import Engine, Settings
+from mycel.sim.reference_engine import Engine
+from mycel.sim.run_records import Settings
 from mycel.sim.sim_network import ConstantNetwork
 from mycel.sim.workloads.synthetic import Synthetic, generate
 

@@ -11,7 +11,8 @@ from mycel.sim.errors import PolicyFault, ScenarioError
 from mycel.sim.fault_plan import Fault, FaultKind
 from mycel.sim.policies import POLICIES, policy_named
 from mycel.sim.policy import Policy
-from mycel.sim.reference_engine import Engine, Settings
+from mycel.sim.reference_engine import Engine
+from mycel.sim.run_records import Settings
 from mycel.sim.sim_network import ConstantNetwork
 from mycel.sim.workloads.synthetic import Synthetic, generate
 

@@ -16,9 +16,9 @@ import pytest
 from mycel.cli.commands import sim_sweep
 from mycel.cli.main import main
 from mycel.config.errors import ConfigurationError
-from mycel.sim import outcome_transfer
 from mycel.sim.errors import ScenarioError, SimulationError, TraceError
-from mycel.sim.run_results import Outcome, summary
+from mycel.sim.results import outcome_transfer
+from mycel.sim.results.run_results import Outcome, summary
 from mycel.sim.scenario import SCENARIOS, TraceSpec, load_scenario
 from mycel.topology.errors import TopologyError
 

@@ -7,7 +7,8 @@ import pytest
 from mycel.sim.data_flows import fair_rates
 from mycel.sim.entities import NS_PER_S, SLOT, Capacity, Job
 from mycel.sim.policies import policy_named
-from mycel.sim.reference_engine import Engine, Settings
+from mycel.sim.reference_engine import Engine
+from mycel.sim.run_records import Settings
 from mycel.sim.sim_network import RoutedNetwork
 from mycel.topology.leaf_spine import LeafSpine, build
 

@@ -8,61 +8,21 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from .data_flows import Transfers, bits_per_ns
-from .entities import NS_PER_MS, Capacity, Job, Server, Task
-from .errors import PolicyFault, ScenarioError
+from .entities import Capacity, Job, Server, Task
+from .errors import PolicyFault
 from .fault_plan import Fault, Faults
+from .feasibility import check_fit, check_policy
 from .generator import Generator
 from .policy import Options, Policy
+from .run_records import Counters, Sample, Settings
 from .sim_network import ConstantNetwork, Network, RoutedNetwork
 
 Event = tuple[int, int, Callable[..., None], tuple[Any, ...]]
 MESSAGE_BYTES: Final = 256
 """A message without tasks. Each task in it adds as much."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What a run needs besides servers and jobs."""
-
-    seed: int = 1
-    schedulers: int = 1
-    detection_ns: int = 500 * NS_PER_MS
-    """After this long a dead server is known to be dead, and an unanswered message is given up."""
-    keeps_progress: bool = False
-    """Whether a preempted task goes on where it was."""
-    sample_ns: int = 0
-    """How often to note utilisation and queues; 0 for never."""
-
-
-@dataclass(slots=True)
-class Counters:
-    messages: int = 0
-    completions: int = 0
-    bytes: int = 0
-    undelivered: int = 0
-    preemptions: int = 0
-    losses: int = 0
-    events: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The cluster at one moment."""
-
-    time_ns: int
-    cores_busy_milli: int
-    gpus_busy_milli: int
-    tasks_running: int
-    tasks_waiting: int
-    servers_up: int
-    gpus_stranded_milli: int
-    """Free GPU shares on servers without a free core: nothing can use them."""
-    switch_bits: dict[str, float]
-    """What job data each switch has carried so far."""
 
 
 class Engine:
@@ -102,8 +62,8 @@ class Engine:
         self._transfers = self._make_transfers()
         self._transfer_of: dict[int, int] = {}
         self._faults = Faults(self, faults)
-        _check_fit(self.servers, jobs)
-        _check_policy(policy, self.servers, jobs)
+        check_fit(self.servers, jobs)
+        check_policy(policy, self.servers, jobs)
         self.policy: Final = policy(self, options or policy.options_type())
 
     # What policies call
@@ -443,55 +403,3 @@ class Engine:
 
     def _fault(self, words: str) -> PolicyFault:
         return PolicyFault(f"policy {self.policy.name!r} at {self.now / 1e9:.6f} s {words}")
-
-
-def _check_fit(servers: Sequence[Server], jobs: Sequence[Job]) -> None:
-    """Refuses work that could never run, however long it waits."""
-    rooms: dict[Any, int] = {}
-    for job in jobs:
-        for demand in {task.demand for task in job.tasks}:
-            if demand not in rooms:
-                rooms[demand] = sum(_count(server, demand, len(job.tasks)) for server in servers)
-            if not rooms[demand]:
-                raise ScenarioError(
-                    f"job {job.name or job.index} needs {demand} for one task, and no server has "
-                    "that much: give a larger server or a smaller task"
-                )
-        if job.is_gang and len({task.demand for task in job.tasks}) == 1:
-            demand = job.tasks[0].demand
-            fit = sum(_count(server, demand, len(job.tasks)) for server in servers)
-            if fit < len(job.tasks):
-                raise ScenarioError(
-                    f"job {job.name or job.index} starts {len(job.tasks)} tasks at once, and the "
-                    f"empty cluster has room for {fit}: give more servers or a smaller gang"
-                )
-
-
-def _check_policy(policy: type[Policy], servers: Sequence[Server], jobs: Sequence[Job]) -> None:
-    if not policy.starts_gangs and any(job.is_gang and len(job.tasks) > 1 for job in jobs):
-        raise ScenarioError(
-            f"policy {policy.name!r} does not start gangs, and some jobs start all their tasks at "
-            "once: take a central policy, or gang = false"
-        )
-    if policy.needs_equal_servers and len({one.resources.capacity for one in servers}) > 1:
-        raise ScenarioError(
-            f"policy {policy.name!r} sends tasks to any server, and these servers differ: take a "
-            "central policy or homes"
-        )
-
-
-def _count(server: Server, demand: Any, enough: int) -> int:
-    """How many of the demand an empty server holds, counted up to `enough`."""
-    resources = server.resources
-    if not resources.fits(demand):
-        return 0
-    bounds = [enough]
-    if demand.cores_milli:
-        bounds.append(resources.capacity.cores_milli // demand.cores_milli)
-    if demand.memory_mib:
-        bounds.append(resources.capacity.memory_mib // demand.memory_mib)
-    if demand.gpus and demand.gpu_milli:
-        bounds.append(
-            resources.capacity.gpus * (1000 // demand.gpu_milli) // demand.gpus,
-        )
-    return min(bounds)

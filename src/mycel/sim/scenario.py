@@ -20,8 +20,9 @@ from .entities import NS_PER_MS, NS_PER_S, Capacity, Job
 from .errors import ScenarioError
 from .fault_plan import Fault, FaultKind
 from .policies import policy_named
-from .reference_engine import Engine, Settings
-from .run_results import Outcome, from_engine, from_fast
+from .reference_engine import Engine
+from .results.run_results import Outcome, from_engine, from_fast
+from .run_records import Settings
 from .sim_network import ConstantNetwork, Network, RoutedNetwork
 from .workloads import traces
 

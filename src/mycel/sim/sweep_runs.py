@@ -8,8 +8,8 @@ from pathlib import Path
 from mycel.sim.workloads.synthetic import Synthetic
 
 from .errors import ScenarioError
-from .outcome_transfer import encode
-from .run_results import Outcome
+from .results.outcome_transfer import encode
+from .results.run_results import Outcome
 from .scenario import Loaded, load_scenario, with_trace
 
 

@@ -199,7 +199,7 @@ def _row(servers: int, policy: str, tasks: int) -> Row:
     from mycel.sim.entities import NS_PER_MS
     from mycel.sim.fast.fast_engine import Cluster, run_fast
     from mycel.sim.policies import policy_named
-    from mycel.sim.run_results import from_fast, summary
+    from mycel.sim.results.run_results import from_fast, summary
     from mycel.sim.workloads.synthetic import Synthetic, generate
 
     began = time.process_time()

@@ -18,7 +18,7 @@ from mycel.console.tables import duration, print_json, print_table
 from . import sim_sweep
 
 if TYPE_CHECKING:
-    from mycel.sim.run_results import Outcome
+    from mycel.sim.results.run_results import Outcome
     from mycel.topology.network_graph import Topology
 
 PACKAGES: Final = ("numba", "numpy", "plotly", "pyarrow", "rustworkx", "scipy")
@@ -182,7 +182,7 @@ def _finish(
     topology: Topology | None,
     title: str,
 ) -> None:
-    from mycel.sim.run_results import summary
+    from mycel.sim.results.run_results import summary
 
     if not outcomes:
         print("mycel: interrupted before the first run had ended", file=sys.stderr)
@@ -214,8 +214,8 @@ def _text(value: object) -> str:
 def _write(
     outcomes: Sequence[Outcome], topology: Topology | None, title: str, folder: Path
 ) -> None:
-    from mycel.sim import run_results
-    from mycel.sim.html_report import write_report
+    from mycel.sim.results import run_results
+    from mycel.sim.results.html_report import write_report
 
     folder.mkdir(parents=True, exist_ok=True)
     run_results.write_summary(outcomes, folder / "summary.json")

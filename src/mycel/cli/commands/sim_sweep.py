@@ -15,7 +15,7 @@ from mycel.client.errors import ClientError, TaskCancelled, TaskFailed
 from mycel.console.errors import CommandError
 
 if TYPE_CHECKING:
-    from mycel.sim.run_results import Outcome
+    from mycel.sim.results.run_results import Outcome
 
 Run = tuple[str, float, int]
 """Policy, load, seed."""
@@ -62,7 +62,7 @@ def on_swarm(
 
 
 def _outcome(client: Client, identifier: str, run: Run) -> Outcome:
-    from mycel.sim.outcome_transfer import decode
+    from mycel.sim.results.outcome_transfer import decode
 
     try:
         return decode(client.result(identifier))

@@ -1,4 +1,4 @@
-"""Run here or forward: the kernel of `homes`. `policies/homes.py` says what each message means.
+"""Run here or forward: the kernel of `homes`. `policies/homes` says what each message means.
 
 homes_records   the arrays, the messages
 homes_room      a home's own servers

@@ -9,7 +9,7 @@ from typing import Final
 from mycel.sim.entities import NS_PER_MS, NS_PER_S, Job, Resources, Server, Task
 from mycel.sim.errors import ScenarioError
 from mycel.sim.ledger import Hold, Ledger
-from mycel.sim.policies.fragmentation import Fragmentation
+from mycel.sim.policies.central.fragmentation import Fragmentation
 from mycel.sim.policy import Options, Policy
 from mycel.sim.reference_engine import Engine
 

@@ -14,8 +14,9 @@ from typing import Any, Final
 import msgspec
 import numpy
 
-from .errors import SimulationError
-from .reference_engine import Sample
+from mycel.sim.errors import SimulationError
+from mycel.sim.run_records import Sample
+
 from .run_results import Outcome
 
 REST: Final = "rest"

@@ -14,7 +14,7 @@ from mycel.sim.ledger import Hold
 from mycel.sim.policy import Options
 from mycel.sim.reference_engine import Engine
 
-from .central import CentralFifo
+from .central_queue import CentralFifo
 
 
 class ScoredFit(CentralFifo):

@@ -12,11 +12,11 @@ from typing import Any, Final
 import numpy
 from numpy.typing import NDArray
 
+from mycel.sim.entities import Task
 from mycel.sim.fast.fast_engine import FastResult
+from mycel.sim.reference_engine import Engine
+from mycel.sim.run_records import Sample
 from mycel.sim.workloads.slot_work import SlotWork
-
-from .entities import Task
-from .reference_engine import Engine, Sample
 
 Integers = NDArray[numpy.int64]
 CHROME_TASKS_MAX: Final = 50_000
@@ -146,7 +146,7 @@ def _arrived_at(engine: Engine, task: Task) -> int:
 
 
 def _link_share(engine: Engine) -> dict[int, float]:
-    from .sim_network import RoutedNetwork
+    from mycel.sim.sim_network import RoutedNetwork
 
     if not isinstance(engine.network, RoutedNetwork) or not engine.now:
         return {}

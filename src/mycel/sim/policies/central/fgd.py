@@ -10,7 +10,7 @@ from mycel.sim.ledger import Hold
 from mycel.sim.policy import Options
 from mycel.sim.reference_engine import Engine
 
-from .central import CentralFifo
+from .central_queue import CentralFifo
 from .fragmentation import Fragmentation
 
 

@@ -15,7 +15,7 @@ from mycel.sim.errors import ScenarioError
 from mycel.sim.policy import Options
 from mycel.sim.reference_engine import Engine
 
-from .central import CentralFifo
+from .central_queue import CentralFifo
 
 
 class EasyBackfill(CentralFifo):

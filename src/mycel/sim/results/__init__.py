@@ -1,0 +1,1 @@
+"""What a run gives: columns, summaries, files, the report."""
