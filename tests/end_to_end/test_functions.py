@@ -358,3 +358,21 @@ def test_code_that_nobody_has_brought_is_refused(swarm: Swarm) -> None:
     call = {"name": "a:b", "python_version": "3.11", "code": "blake3:" + "0" * 64}
     with pytest.raises(Invalid, match="upload them first"):
         swarm.client.submit_task(call=call)
+
+
+def test_the_command_line_shows_what_json_lacks(swarm: Swarm) -> None:
+    job = swarm.client.submit_job({"python": "builtins:list"}, arguments=[[[1, float("nan")]]])
+    swarm.client.wait_job(job.id)
+    said = swarm.mycel("results", job.id)
+    assert '[1,{"$float":"nan"}]' in said.out, said
+    assert swarm.mycel("results", job.id, "--jsonl").json["value"] == [1, {"$float": "nan"}]
+
+
+def test_a_long_result_that_cannot_be_pickled_leaves_nothing(swarm: Swarm) -> None:
+    def half_pickled() -> list[Any]:
+        return [bytes(3_000_000), (n for n in range(3))]
+
+    with pytest.raises(TaskFailed, match="cannot be pickled"):
+        swarm.client.run(half_pickled)
+    left = swarm.home.glob("worker-*/tasks/python/interpreter-*/.task-*")
+    assert not list(left)

@@ -17,6 +17,7 @@ import msgspec
 
 from mycel.client import Client, Job
 from mycel.client.errors import ClientError
+from mycel.client.functions.values import as_sent
 from mycel.client.responses import Result
 from mycel.console.tables import duration, parse_time, print_json_line, size, terminal_width
 
@@ -71,7 +72,7 @@ class _Follower:
         for result in self._results():
             self._failures.take(result)
             if self._as_json:
-                print_json_line(result)
+                print_json_line(msgspec.structs.replace(result, value=as_sent(result.value)))
             else:
                 said = said_of(result).partition("\n")[0]
                 task = shown_id(f"{self._job_id}.{result.index}")
@@ -154,7 +155,7 @@ def said_of(result: Result) -> str:
         return f"{size(result.size)}; Client.result brings it"
     if result.value is None and result.exit_code is not None:
         return f"exit code {result.exit_code}"
-    return msgspec.json.encode(result.value).decode()
+    return msgspec.json.encode(as_sent(result.value)).decode()
 
 
 class Failures:

@@ -116,5 +116,16 @@ def received(value: Any, read: Read | None = None) -> Any:
     return value
 
 
+def as_sent(value: Any) -> Any:
+    """A received value as its answer had it, for whoever writes JSON."""
+    if isinstance(value, float) and not isfinite(value):
+        return {FLOAT: _word(value)}
+    if isinstance(value, list):
+        return [as_sent(one) for one in value]
+    if type(value) is dict:
+        return {name: as_sent(one) for name, one in value.items()}
+    return value
+
+
 def _word(value: float) -> str:
     return "nan" if value != value else str(value)

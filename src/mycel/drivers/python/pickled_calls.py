@@ -1,4 +1,4 @@
-# ruff: noqa: PTH103, PTH107, PTH110, PTH116, PTH118, PTH123, S301
+# ruff: noqa: PTH103, PTH106, PTH107, PTH109, PTH110, PTH116, PTH118, PTH123, S301
 # pathlib would double the imports of a small program; pickles are what this is for
 """Functions that came by value: unpickled here, in the task's own process, and nowhere else.
 
@@ -165,6 +165,8 @@ class _Kept:
     def drop(self) -> None:
         if self.close():
             os.remove(os.path.join(self._folder, RESULT_FILE))
+            if os.path.realpath(self._folder) != os.getcwd():
+                os.rmdir(self._folder)  # else the task has it for its files, too
 
 
 def _tagged(name: str, pickled: bytes) -> bytes:

@@ -14,6 +14,7 @@ from mycel.cli.arguments import connect, parser
 from mycel.cli.id_prefixes import job_id, shown_id
 from mycel.cli.job_follower import said_of
 from mycel.client import Client
+from mycel.client.functions.values import as_sent
 from mycel.client.responses import Result
 from mycel.console.tables import print_json_line
 
@@ -40,7 +41,8 @@ def results(given: list[str]) -> int:
             _print_csv(client, job, found)
         elif chosen.jsonl or chosen.json:
             for result in found:
-                print_json_line(_whole(client, job, result))
+                whole = _whole(client, job, result)
+                print_json_line(msgspec.structs.replace(whole, value=as_sent(whole.value)))
         else:
             for result in found:
                 said = said_of(result).partition("\n")[0]
@@ -98,7 +100,9 @@ def _heading(name: str, kind: str, taken: Iterable[str]) -> str:
 def _cell(value: Any) -> Any:
     if value is None:
         return ""
-    return value if isinstance(value, str | int | float) else msgspec.json.encode(value).decode()
+    if isinstance(value, str | int | float):
+        return value
+    return msgspec.json.encode(as_sent(value)).decode()
 
 
 def _names(rows: Iterable[dict[str, Any]]) -> list[str]:
