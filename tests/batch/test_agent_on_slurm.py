@@ -244,7 +244,8 @@ def test_the_commands_of_the_guide(slurm: SlurmCluster, tmp_path: Path) -> None:
         assert again.returncode == 2, again
         assert mycel("cancel", folder, "x").returncode == 0
         assert mycel("cancel", folder, "y").returncode == 1
-        eventually(lambda: "cancelled" in mycel("jobs", folder).stdout, "it is cancelled", 60)
+        eventually(lambda: look(tmp_path / "mycel" / "jobs" / "x").outcome, "it is cancelled", 60)
+        assert "cancelled" in mycel("jobs", folder).stdout
         second = mycel("agent", folder)
         assert second.returncode == 1, second
         assert "another agent" in second.stderr

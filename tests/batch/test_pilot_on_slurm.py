@@ -26,7 +26,7 @@ def start_pilot(swarm: Swarm, slurm: SlurmCluster, folder: Path) -> subprocess.P
         return subprocess.Popen(
             [sys.executable, "-m", "mycel", "cluster", "pilot", str(folder / "pilot"),
              "--home", str(swarm.home), "--join", str(folder / "invite"), "--most", "2",
-             "--tasks-per-worker", "5", "--idle", "2", "--look", "0.5", "--memory", "100MB",
+             "--tasks-per-worker", "5", "--idle", "1", "--look", "0.5", "--memory", "100MB",
              "--config", str(folder / "worker.toml")],
             env={**swarm.environment, **slurm.settings_of_commands},
             cwd=REPOSITORY, stdout=log, stderr=log,
@@ -46,7 +46,7 @@ def test_workers_come_with_the_work_and_go_with_it(slurm: SlurmCluster, tmp_path
         (tmp_path / "invite").write_text(swarm.mycel("invite", "--joins", "10").out)
         (tmp_path / "worker.toml").write_text(WORKER)
         pilot = start_pilot(swarm, slurm, tmp_path)
-        job = swarm.client.submit_job(TASK, arguments=[[0.2]] * 40)
+        job = swarm.client.submit_job(TASK, arguments=[[0.2]] * 20)
         eventually(lambda: pilots(swarm), "a worker joins", 60)
         pilot.kill()
         pilot.wait()

@@ -69,7 +69,7 @@ def answers() -> Iterator[tuple[str, Answers]]:
             self.wfile.write(body)
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            self.rfile.read(int(self.headers["Content-Length"] or 0))
             self.do_GET()
 
         def log_message(self, *args: object) -> None:
@@ -144,6 +144,19 @@ def test_jobs_of_others_are_passed_over(answers: tuple[str, Answers]) -> None:
         ("mycel-a", 3, BatchState.RUNNING)
     ]
     assert RaySystem(address).capacity().pending == 1
+
+
+def test_a_cancel_is_left_for_a_job_that_waits(
+    answers: tuple[str, Answers], tmp_path: Path
+) -> None:
+    """Ray stops a waiting job only when it has started."""
+    address, said = answers
+    job = {"status": "PENDING", "metadata": {"mycel_folder": str(tmp_path)}}
+    jobs = [{"submission_id": f"mycel-{name}.0", **job} for name in "ab"]
+    said[JOBS] = (200, json.dumps(jobs).encode())
+    said[f"{JOBS}mycel-a.0/stop"] = (200, b'{"stopped": true}')
+    RaySystem(address).cancel(["mycel-a"])
+    assert [path.name for path in tmp_path.iterdir()] == ["mycel-a.cancelled"]
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[1]", b"nonsense", b"\xff", NEW_STATUS])

@@ -4,11 +4,14 @@
   an array are submissions of their own, `NAME.INDEX`.
 - It has no time limits: `timeout` ends the script. It has no forecast and no accounts, and a job
   has one node.
+- `stop` reaches a job that waits only when it has started. So a job first looks for a file that a
+  cancel leaves.
 - What asks for more than there is would wait for ever, so it is refused here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from collections.abc import Sequence
@@ -34,6 +37,10 @@ ADDRESS_VARIABLE: Final = "RAY_API_SERVER_ADDRESS"
 JOBS: Final = "/api/jobs/"
 STATUS: Final = "/api/cluster_status"
 KILL_SECONDS: Final = 10
+FOLDER: Final = "mycel_folder"
+"""In a job's metadata: where its cancel is left."""
+CANCELLED: Final = ".cancelled"
+BY_SIGTERM: Final = 143
 _STATES: Final = {
     "PENDING": BatchState.PENDING,
     "RUNNING": BatchState.RUNNING,
@@ -62,12 +69,15 @@ class RaySystem:
 
     def cancel(self, names: Sequence[str]) -> None:
         wanted = frozenset(names)
-        for entry in self._entries():
-            if entry.name in wanted and entry.state.is_active:
-                path = f"{JOBS}{quote(entry.batch_id)}/stop"
-                status, answer = self._api.call("POST", path)
-                if status not in (200, 404):
-                    raise nonsense(path, answer)
+        for job in self._jobs():
+            entry = _entry(job)
+            if entry is None or entry.name not in wanted or not entry.state.is_active:
+                continue
+            self._mark_cancelled(job, entry.name)
+            path = f"{JOBS}{quote(entry.batch_id)}/stop"
+            status, answer = self._api.call("POST", path)
+            if status not in (200, 404):
+                raise nonsense(path, answer)
 
     def estimate(self, submission: Submission) -> Estimate | None:
         refusal = self._refusal(submission.job)
@@ -83,11 +93,13 @@ class RaySystem:
         run = f"timeout --kill-after={KILL_SECONDS} {job.seconds} /bin/sh"
         entrypoint = (
             f"cd {shlex.quote(str(submission.folder))} && "
+            f"if [ -e {shlex.quote(submission.name + CANCELLED)} ]; then exit {BY_SIGTERM}; fi; "
             f"{ELEMENT_VARIABLE}={index} exec {run} {shlex.quote(str(script))}"
         )
         body = {
             "submission_id": name,
             "entrypoint": entrypoint,
+            "metadata": {FOLDER: str(submission.folder)},
             "entrypoint_num_cpus": job.tasks_per_node * job.cores_per_task,
             "entrypoint_num_gpus": job.gpus_per_node,
             "entrypoint_memory": job.memory_mb << 20,
@@ -123,11 +135,21 @@ class RaySystem:
         except (AttributeError, KeyError, TypeError, ValueError):
             raise nonsense(STATUS, answer) from None
 
+    def _mark_cancelled(self, job: dict[str, Any], name: str) -> None:
+        metadata = job.get("metadata")
+        folder = metadata.get(FOLDER) if isinstance(metadata, dict) else None
+        if isinstance(folder, str) and Path(folder).is_absolute():
+            with contextlib.suppress(OSError):  # then it may begin, and is stopped after that
+                (Path(folder) / f"{name}{CANCELLED}").touch()
+
     def _entries(self) -> list[BatchEntry]:
+        return [entry for job in self._jobs() if (entry := _entry(job)) is not None]
+
+    def _jobs(self) -> list[dict[str, Any]]:
         answer = self._api.ask(JOBS)
         if not isinstance(answer, list):
             raise nonsense(JOBS, answer)
-        return [entry for one in answer if (entry := _entry(one)) is not None]
+        return answer
 
 
 def _entry(one: Any) -> BatchEntry | None:
