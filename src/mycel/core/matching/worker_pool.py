@@ -189,7 +189,10 @@ class Pool:
             self._scored += 1
             self.measured |= 1 << member.slot
         member.score = score
-        self.history.put(member.slot, history_level(score))
+        level = history_level(score)
+        if level == self.history.get(member.slot):
+            return
+        self.history.put(member.slot, level)
         self.burden.put(member.slot, burden(member, self._load_of(member)))
 
     def has_run(self, member: Member, shape: Shape) -> None:

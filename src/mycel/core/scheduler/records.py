@@ -212,10 +212,10 @@ class Worker:
     def bring_up_to_date(self, pool: Pool) -> None:
         if self.member is None:
             return
-        pool.report(self.member, room_of(self), self.running, self.usage)
         rate = self.health.success_rate
         if rate is not None:
             pool.measure(self.member, rate, self.relative_seconds)
+        pool.report(self.member, room_of(self), self.running, self.usage)
 
     @property
     def is_healthy(self) -> bool:

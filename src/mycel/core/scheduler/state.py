@@ -263,6 +263,11 @@ class State:
                 worker.bring_up_to_date(self._pool)
         return self._pool
 
+    @property
+    def pool_as_told(self) -> Pool:
+        """Without what tasks have changed since somebody looked."""
+        return self._pool
+
     def unix(self, now: float) -> float:
         return now + self.unix_offset
 

@@ -66,22 +66,33 @@ class Placement:
         began = state.stopwatch()
         while True:
             changed |= self._take_in()
+            if not len(self._waiting):
+                self._forget_freed()
+                break
             while state.freed and self._left > 0:
                 worker = next(iter(state.freed.values()))
                 if not self._fill(worker):
                     del state.freed[worker.peer]
                     worker.freed_by, worker.has_news = None, False
-            changed |= self._take_in()
+            if state.dirty:
+                changed |= self._take_in()
             for queue in self._by_rank(changed):
                 self._place(queue)
                 self._prefetch(queue)
             self._send()
             if not state.freed or self._left <= 0:
                 break  # a task that could not be sent has freed its slot again
-        changed |= self._take_in()
+        if state.dirty:
+            changed |= self._take_in()
         if self._asked:
             state.selection_seconds.append((state.stopwatch() - began) / self._asked)
         return list(changed)
+
+    def _forget_freed(self) -> None:
+        """Nobody waits for what is free."""
+        freed, self._state.freed = self._state.freed, {}
+        for worker in freed.values():
+            worker.freed_by, worker.has_news = None, False
 
     def _take_in(self) -> dict[ShapeQueue, None]:
         """What has changed since the last time."""
@@ -111,7 +122,7 @@ class Placement:
         return queue is not None and self._place_one(queue)
 
     def _first_that_fits(self, worker: Worker) -> ShapeQueue | None:
-        member, pool = worker.member, self._state.pool
+        pool, member = self._state.pool, worker.member
         assert member is not None
         if not self._waiting.may_fit(member.expected.cpu_millis):
             return None
@@ -162,7 +173,8 @@ class Placement:
             self._exclusions.add_now(worker, queue.shape, "it has no room now", self._now)
         self._left -= 1
         self._plan(slots, queue.take(1))
-        self._state.pool.has_run(worker.member, queue.shape)  # type: ignore[arg-type]
+        assert worker.member is not None
+        self._state.pool_as_told.has_run(worker.member, queue.shape)
         self._waiting.update(queue)
         return True
 
