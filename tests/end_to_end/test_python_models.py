@@ -172,6 +172,15 @@ def test_a_model_that_cannot_be_loaded_is_not_offered(make_swarm: SwarmMaker) ->
     log = swarm.home / "worker-1" / "log.jsonl"
     eventually(lambda: "the weights are missing" in log.read_text(), "the log says why")
     assert served(swarm) == []
+
+    def troubles() -> list[str]:
+        items = swarm.mycel("models", "--json").json["items"]
+        return [worker["trouble"] for model in items for worker in model["workers"]]
+
+    eventually(
+        lambda: any("the weights are missing" in one for one in troubles()), "the list says why"
+    )
+    assert "the weights are missing" in swarm.mycel("models").out
     assert swarm.client.submit_task(command=["echo", "on"], wait=30).value == "on\n"
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from mycel.api.backend import ask_for
+from mycel.api.backend import Backend, ask_for
 from mycel.api.http.exchange import Request
 from mycel.core.events import ReadWorkers
+from mycel.core.model.model_names import shown
 from mycel.core.model.resources import ServedModel
 from mycel.core.model.work import model_slot
 from mycel.core.views import WorkerView
@@ -18,6 +19,8 @@ class ServingWorker(msgspec.Struct, frozen=True):
     state: str
     slots_free: int
     slots_total: int
+    trouble: str = ""
+    """Why it is not up there."""
 
 
 class ModelAnswer(msgspec.Struct, frozen=True):
@@ -47,14 +50,26 @@ async def list_models(request: Request) -> None:
     for view in views:
         for model in view.capabilities.served:
             found.setdefault(model.name, []).append((view, model))
-    names = {full: backend.names.as_written(full, caller.user) for full in found}
+    names = {full: _name(backend, caller.user, full, found[full]) for full in found}
     items = [_answer(name, found[full]) for full, name in names.items() if name is not None]
     await request.answer(ModelList(sorted(items, key=lambda one: one.name), None))
 
 
+def _name(
+    backend: Backend, user: str, full: str, served: list[tuple[WorkerView, ServedModel]]
+) -> str | None:
+    """One that is promised nowhere cannot be asked for; its owner is told of it all the same."""
+    name = backend.names.as_written(full, user)
+    if name is None and not any(model.promised for _, model in served):
+        return shown(full)
+    return name
+
+
 def _answer(name: str, served: list[tuple[WorkerView, ServedModel]]) -> ModelAnswer:
     workers = [
-        ServingWorker(view.peer, view.name, view.state, _free(view, model), model.slots)
+        ServingWorker(
+            view.peer, view.name, view.state, _free(view, model), model.slots, model.trouble
+        )
         for view, model in served
     ]
     return ModelAnswer(

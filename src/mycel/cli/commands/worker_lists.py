@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mycel.cli.arguments import connect, parser
 from mycel.cli.worker_names import names_of
 from mycel.client import Worker
@@ -69,6 +71,7 @@ def models(given: list[str]) -> int:
             "SLOTS",
             Column("MEMORY", leaves=1),
             Column("GPU MEMORY", leaves=2),
+            Column("TROUBLE", wraps=True),
         ),
         [
             (
@@ -78,11 +81,18 @@ def models(given: list[str]) -> int:
                 f"{model['slots_free']}/{model['slots_total']} free",
                 size(model["memory"]) if model["memory"] else "-",
                 size(model["gpu_memory"]) if model["gpu_memory"] else "-",
+                _trouble(model),
             )
             for model in found["items"]
         ],
     )
     return 0
+
+
+def _trouble(model: dict[str, Any]) -> str:
+    """Where it is not up, and why."""
+    down = [f"{one['name']}: {one['trouble']}" for one in model["workers"] if one.get("trouble")]
+    return "; ".join(down) or "-"
 
 
 def _closed(worker: Worker) -> str:

@@ -78,6 +78,10 @@ class ServedModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """Requests at once; 0 while it is loaded again."""
     memory: Size = 0
     gpu_memory: Size = 0
+    trouble: Reason = ""
+    """Why it is not up; empty while it is."""
+    promised: bool = True
+    """Whether requests for it may wait here; not after it has failed again and again."""
 
 
 class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):

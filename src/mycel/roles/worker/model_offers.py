@@ -36,6 +36,9 @@ ENDINGS_MAX: Final = 5
 """A model that has ended so often in a row is not promised to anybody until it is ready."""
 
 
+TROUBLE_CHARACTERS_MAX: Final = 500
+
+
 class Offering:
     def __init__(
         self,
@@ -97,10 +100,15 @@ class Offering:
             if program.endpoint is not None:
                 source = ModelSource(settings.kind, program.endpoint, served.name)
                 self.offer(program, served, source)
-            elif program in self._offered and program.endings < ENDINGS_MAX:
-                self.offer(program, msgspec.structs.replace(served, slots=0), None)
             else:
-                self.withdraw(program)
+                promised = program in self._offered and program.endings < ENDINGS_MAX
+                down = msgspec.structs.replace(
+                    served,
+                    slots=0,
+                    trouble=program.error[:TROUBLE_CHARACTERS_MAX],
+                    promised=promised and self._offered[program][0].promised,
+                )
+                self.offer(program, down, None)
 
         program = ModelProcess(self._helper, self._root, settings, changed, self._note)
         self._programs.append(program)
@@ -157,4 +165,6 @@ def _both(one: ServedModel, other: ServedModel) -> ServedModel:
         one.slots + other.slots,
         one.memory + other.memory,
         one.gpu_memory + other.gpu_memory,
+        "" if one.slots or other.slots else one.trouble or other.trouble,
+        one.promised or other.promised,
     )
