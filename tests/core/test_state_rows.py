@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mycel.core.states import ATTEMPT, STAGE, TASK, WORKER, Table
+from mycel.core.states import ATTEMPT, GRANT, LEASE, STAGE, TASK, WORKER, Table
 
 ROWS = {
     "task": """
@@ -43,6 +43,22 @@ ROWS = {
         running lose lost
         running cancel cancelled
     """,
+    "lease": """
+        restored confirm held
+        restored replace over
+        restored expire over
+        restored end over
+        held confirm held
+        held replace over
+        held renew held
+        held expire over
+        held end over
+    """,
+    "grant": """
+        granted renew granted
+        granted expire over
+        granted end over
+    """,
     "worker": """
         expected register healthy
         expected die dead
@@ -68,7 +84,9 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("table", [TASK, ATTEMPT, WORKER, STAGE], ids=lambda one: one.subject)
+@pytest.mark.parametrize(
+    "table", [TASK, ATTEMPT, LEASE, GRANT, WORKER, STAGE], ids=lambda one: one.subject
+)
 def test_a_table_has_these_rows_and_no_others(table: Table[Any, Any]) -> None:
     rows = [f"{state} {step} {table[state, step]}" for state, step in table]
     expected = [line.strip() for line in ROWS[table.subject].strip().splitlines()]
