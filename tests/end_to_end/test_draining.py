@@ -63,6 +63,7 @@ def test_what_outlives_the_grace_is_handed_back_and_does_not_count(
     ended = swarm.client.wait(task.id)
     assert ended.state == "succeeded"
     assert ended.worker != task.worker
+    assert ended.attempts[0].code == "handed_back"
     assert "handed it back" in (ended.attempts[0].error or "")
     assert swarm.client.logs(task.id).stdout == "1\ndone\n"
 

@@ -16,6 +16,7 @@ from mycel.core.journal import (
     WorkerMeasured,
 )
 from mycel.core.journal_codec import decode_specification
+from mycel.core.model.failures import HANDED_BACK
 from mycel.core.model.work import Retry
 from mycel.core.scheduler.tasks.retry_policy import FATAL, attempts_allowed, is_poison
 from mycel.testing.store.memory_journal import Committed
@@ -140,7 +141,7 @@ class _Case:
             self._complain(f"an attempt of {task} ended after its task")
         self.attempts.setdefault(task, []).append(entry)
         self._was_given(task, entry)
-        if entry.counts and entry.error.startswith("its worker handed it back"):
+        if entry.counts and entry.code == HANDED_BACK:
             self._complain(f"an attempt of {task} that was handed back counted")
         causes = [one.cause for one in self.attempts[task] if one.counts]
         if len(causes) >= attempts_allowed(SETTINGS.retry, Retry()):

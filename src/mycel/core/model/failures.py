@@ -38,6 +38,8 @@ RESULT_DAMAGED: Final = "result_damaged"
 """The result is not what its digest says."""
 LOST: Final = "lost"
 """The worker is gone, or has forgotten the attempt."""
+HANDED_BACK: Final = "handed_back"
+"""The worker has stopped the attempt for a reason of its own, such as its owner's return."""
 
 # Decided by the scheduler
 CANCELLED: Final = "cancelled"

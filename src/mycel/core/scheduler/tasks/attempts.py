@@ -19,7 +19,14 @@ from mycel.core.messages import (
     Outcome,
     Window,
 )
-from mycel.core.model.failures import DEADLINE, LOST, MAX_COST, POISON, RESULT_DAMAGED
+from mycel.core.model.failures import (
+    DEADLINE,
+    HANDED_BACK,
+    LOST,
+    MAX_COST,
+    POISON,
+    RESULT_DAMAGED,
+)
 from mycel.core.model.jobs import Block, TaskKey
 from mycel.core.model.json_depth import objection_to
 from mycel.core.model.work import SERVICE
@@ -266,25 +273,29 @@ class Attempts:
         """It was never started, or its worker has stopped it for a reason of its own: it does
         not count, and the task waits again at once."""
         if attempt.state is not AttemptState.ASSIGNED:
-            reason = f"its worker handed it back: {reason}" if reason else FORGOTTEN
-            self.lose(attempt, False, reason, now)
+            if reason:
+                self.lose(attempt, False, f"its worker handed it back: {reason}", now, HANDED_BACK)
+            else:
+                self.lose(attempt, False, FORGOTTEN, now)
             return
         self._table.remove(attempt, AttemptStep.RETURN, TaskStep.GIVE_BACK)
         self._requeue(attempt, now)
 
-    def lose(self, attempt: Attempt, counts: bool, reason: str, now: float) -> None:
+    def lose(
+        self, attempt: Attempt, counts: bool, reason: str, now: float, code: str = LOST
+    ) -> None:
         """Its worker is gone, or has forgotten it."""
         state = self._state
         queue = self._queue(attempt.block)
         queue.careful_until = now + state.settings.careful_seconds
         if counts:
             task = (attempt.id, attempt.job.number, attempt.index)
-            outcome = Outcome(*task, "lost", error=reason, code=LOST)
+            outcome = Outcome(*task, "lost", error=reason, code=code)
             self._try_again(attempt, AttemptStep.LOSE, Cause.WORKER, outcome, now)
             return
         state.unsuccessful_attempts += 1
         self._table.remove(attempt, AttemptStep.LOSE, TaskStep.RETRY)
-        self._ending.attempt(attempt, None, None, reason, now)
+        self._ending.attempt(attempt, None, None, reason, now, code=code)
         self._tell_delay(attempt, reason, 0.0, now)
         self._requeue(attempt, now)
 
