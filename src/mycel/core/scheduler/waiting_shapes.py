@@ -9,6 +9,7 @@ task does not wait behind a job of 100,000. Nothing is sorted: a shape moves bet
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from mycel.core.scheduler.tasks.shape_queue import ShapeQueue
 
@@ -20,7 +21,7 @@ class WaitingShapes:
         self._buckets: dict[int, dict[int, Bucket]] = {}
         """By priority and slots held."""
         self._places: dict[ShapeQueue, tuple[int, int]] = {}
-        self._turn = 0
+        """Where each stands; who was looked at in turn last comes last."""
         self._without_cores = 0
         """How many of them need none."""
 
@@ -76,7 +77,7 @@ class WaitingShapes:
     def in_turn(self, count: int) -> list[ShapeQueue]:
         """Some of all that wait, others each time: whoever is never among the first in order is
         looked at here."""
-        everybody = list(self._places)
-        start = self._turn % len(everybody) if everybody else 0
-        self._turn = start + count
-        return (everybody[start:] + everybody[:start])[:count]
+        first = list(islice(self._places, count))
+        for queue in first:
+            self._places[queue] = self._places.pop(queue)
+        return first
