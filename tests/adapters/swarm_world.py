@@ -104,7 +104,9 @@ class Recorder:
         assert peer in self.peers, "a dial succeeded without a connection"
         self.dialled.append((address, peer))
 
-    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+    def dial_failed(
+        self, address: str, failure: DialFailure, error: str, refusal: str = ""
+    ) -> None:
         assert error
         self.dial_failures.append((address, failure, error))
 

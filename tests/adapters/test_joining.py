@@ -50,7 +50,9 @@ class Newcomer(IndifferentListener):
         self.peers.discard(peer)
         self.joining.disconnected(peer)
 
-    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+    def dial_failed(
+        self, address: str, failure: DialFailure, error: str, refusal: str = ""
+    ) -> None:
         self.joining.dial_failed(address, failure)
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:

@@ -14,8 +14,8 @@ pub enum DialFailure {
     Refused,
     /// Nothing answered in time.
     Silent,
-    /// The hello was refused, by them or by us.
-    NotAdmitted,
+    /// The hello was refused, by them or by us, for the reason of this name.
+    NotAdmitted(&'static str),
     Other,
 }
 
@@ -24,19 +24,69 @@ impl DialFailure {
         match self {
             DialFailure::Refused => "refused",
             DialFailure::Silent => "silent",
-            DialFailure::NotAdmitted => "not_admitted",
+            DialFailure::NotAdmitted(_) => "not_admitted",
             DialFailure::Other => "other",
         }
     }
+
+    /// Why the hello was refused: a name of `REASONS`; empty if it was not.
+    pub fn refusal(self) -> &'static str {
+        match self {
+            DialFailure::NotAdmitted(reason) => reason,
+            _ => "",
+        }
+    }
+}
+
+/// Reasons of refusals, by their numbers on the wire, from `OTHER_REASON` on. Only ever appended
+/// to: both ends may be of any release.
+const REASONS: [&str; 20] = [
+    "other",
+    "version",
+    "malformed",
+    "swarm",
+    "clock",
+    "full",
+    "duplicate",
+    "joins",
+    "early",
+    "signature",
+    "wrong_peer",
+    "unbound",
+    "delegation",
+    "not_admitted",
+    "unvouched",
+    "used_up",
+    "restriction",
+    "role",
+    "expired",
+    "revoked",
+];
+const OTHER_REASON: u8 = 1;
+
+/// The reason that the other end gave by its number, which may be of a later release.
+pub fn reason_of(verdict: u8) -> &'static str {
+    let place = usize::from(verdict.saturating_sub(OTHER_REASON));
+    REASONS.get(place).copied().unwrap_or(REASONS[0])
 }
 
 /// The hello was refused. It travels inside `io::Error`, and is found there again.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    /// A word to count by.
+    /// A name of `REASONS`.
     pub kind: &'static str,
     /// A sentence for the other end.
     pub text: String,
+    /// The other end refused us.
+    pub by_peer: bool,
+}
+
+impl Refusal {
+    /// Its number on the wire; 0 would mean that nothing is refused.
+    pub fn verdict(&self) -> u8 {
+        let place = REASONS.iter().position(|reason| *reason == self.kind).unwrap_or(0);
+        OTHER_REASON + place as u8
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -54,7 +104,7 @@ impl From<Refusal> for io::Error {
 }
 
 pub fn refusal(kind: &'static str, text: impl Into<String>) -> Refusal {
-    Refusal { kind, text: text.into() }
+    Refusal { kind, text: text.into(), by_peer: false }
 }
 
 /// Kind and readable reason of a failed dial.
@@ -86,7 +136,7 @@ pub fn refusal_kind(error: &ListenError) -> &'static str {
     match error {
         ListenError::Denied { .. } => "too_many",
         ListenError::Transport(error) => match classify(error) {
-            DialFailure::NotAdmitted => refused_as(error),
+            DialFailure::NotAdmitted(reason) => refused_as(error, reason),
             DialFailure::Silent => "too_slow",
             DialFailure::Refused | DialFailure::Other => "broken",
         },
@@ -94,16 +144,14 @@ pub fn refusal_kind(error: &ListenError) -> &'static str {
     }
 }
 
-fn refused_as(error: &TransportError<io::Error>) -> &'static str {
-    let mut kind = "hello";
+fn refused_as(error: &TransportError<io::Error>, reason: &'static str) -> &'static str {
+    let mut by_peer = false;
     if let TransportError::Other(error) = error {
         walk(error, &mut |cause| {
-            if let Some(refusal) = cause.downcast_ref::<Refusal>() {
-                kind = refusal.kind;
-            }
+            by_peer |= cause.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.by_peer);
         });
     }
-    kind
+    if by_peer { "by_peer" } else { reason }
 }
 
 fn classify(error: &TransportError<io::Error>) -> DialFailure {
@@ -112,8 +160,8 @@ fn classify(error: &TransportError<io::Error>) -> DialFailure {
     };
     let mut kind = DialFailure::Other;
     walk(error, &mut |cause| {
-        if cause.is::<Refusal>() {
-            kind = DialFailure::NotAdmitted;
+        if let Some(refusal) = cause.downcast_ref::<Refusal>() {
+            kind = DialFailure::NotAdmitted(refusal.kind);
         } else if let Some(io) = cause.downcast_ref::<io::Error>() {
             use io::ErrorKind as K;
             match io.kind() {
@@ -188,8 +236,19 @@ mod tests {
         assert_eq!(wrap(io::ErrorKind::ConnectionRefused.into()), DialFailure::Refused);
         assert_eq!(wrap(io::Error::from_raw_os_error(libc::EHOSTUNREACH)), DialFailure::Silent);
         assert_eq!(wrap(io::ErrorKind::TimedOut.into()), DialFailure::Silent);
-        assert_eq!(wrap(refusal("role", "no").into()), DialFailure::NotAdmitted);
+        assert_eq!(wrap(refusal("role", "no").into()), DialFailure::NotAdmitted("role"));
         assert_eq!(wrap(io::ErrorKind::ConnectionReset.into()), DialFailure::Other);
+    }
+
+    #[test]
+    fn a_reason_comes_through_as_a_number() {
+        for reason in REASONS {
+            let verdict = refusal(reason, "").verdict();
+            assert_ne!(verdict, 0);
+            assert_eq!(reason_of(verdict), reason);
+        }
+        assert_eq!(reason_of(u8::MAX), "other");
+        assert_eq!(refusal("of a later release", "").verdict(), OTHER_REASON);
     }
 
     #[test]

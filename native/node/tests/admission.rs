@@ -132,7 +132,7 @@ async fn bad_tokens_are_refused_with_a_reason_on_both_sides() {
     ] {
         let node = owner.start(key.clone(), token, quick());
         let (failure, error) = node.dial(&address).await.unwrap_err();
-        assert_eq!(failure, DialFailure::NotAdmitted, "{error}");
+        assert_eq!(failure.name(), "not_admitted", "{error}");
         assert!(error.contains(reason), "{error}");
         let refused = |event: &Event| match event {
             Event::Refused { error, .. } => error.contains(reason).then_some(()),
@@ -150,7 +150,7 @@ async fn a_dialer_refuses_a_listener_with_a_bad_token() {
     let listener = owner.member_with(quick(), -10);
     let dialer = owner.member();
     let (failure, error) = dialer.dial(&listener.listen().await).await.unwrap_err();
-    assert_eq!(failure, DialFailure::NotAdmitted);
+    assert_eq!(failure, DialFailure::NotAdmitted("expired"));
     assert!(error.contains("expired"), "{error}");
     let refused = |event: &Event| match event {
         Event::Refused { error, .. } => Some(error.clone()),
@@ -266,7 +266,7 @@ async fn a_revocation_cuts_off_at_once_and_keeps_out() {
     assert_eq!(end, (other.peer, "the peer's token was revoked".into()));
     other.wait("the end", gone).await;
     let (failure, error) = other.dial(&address).await.unwrap_err();
-    assert_eq!(failure, DialFailure::NotAdmitted);
+    assert_eq!(failure, DialFailure::NotAdmitted("revoked"));
     assert!(error.contains("token was revoked"), "{error}");
     let third = owner.member();
     third.dial(&address).await.unwrap();
@@ -287,7 +287,7 @@ async fn two_machines_with_one_identity_are_told_so() {
     let gone = |event: &Event| matches!(event, Event::Disconnected { .. }).then_some(());
     first.wait("the end", gone).await;
     let (failure, error) = first.dial(&address).await.unwrap_err();
-    assert_eq!(failure, DialFailure::NotAdmitted);
+    assert_eq!(failure, DialFailure::NotAdmitted("duplicate"));
     assert!(error.contains("another node runs with this identity"), "{error}");
     // A process that starts again is no duplicate.
     let third = owner.start(key, token, quick());

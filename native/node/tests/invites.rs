@@ -194,7 +194,7 @@ async fn forged_admissions_are_refused() {
     for (what, token) in tokens {
         let thief = owner.start(key.clone(), token, quick());
         let found = thief.dial(&address).await;
-        assert!(matches!(found, Err((DialFailure::NotAdmitted, _))), "{what}: {found:?}");
+        assert!(matches!(found, Err((DialFailure::NotAdmitted(_), _))), "{what}: {found:?}");
         thief.node.stop();
     }
     // A member's token in another's hands, bound once more or not.

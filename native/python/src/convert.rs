@@ -122,7 +122,8 @@ impl Objects {
                 (kind::DIAL_SUCCEEDED, (address, self.peer(py, &peer))).into_pyobject(py)
             }
             Event::DialFailed { address, failure, error } => {
-                (kind::DIAL_FAILED, (address, failure.name(), error)).into_pyobject(py)
+                (kind::DIAL_FAILED, (address, failure.name(), error, failure.refusal()))
+                    .into_pyobject(py)
             }
             Event::StreamOpened { stream, ours } => {
                 (kind::STREAM_OPENED, (self.stream(py, &stream)?, ours)).into_pyobject(py)

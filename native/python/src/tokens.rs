@@ -20,7 +20,7 @@ use crate::{
 };
 
 fn refused(error: TokenError) -> PyErr {
-    InvalidToken::new_err(error.to_string())
+    InvalidToken::new_err((error.to_string(), error.kind()))
 }
 
 fn bytes<'py>(py: Python<'py>, made: Result<Vec<u8>, TokenError>) -> PyResult<Bound<'py, PyBytes>> {

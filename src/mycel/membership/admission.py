@@ -17,18 +17,18 @@ from mycel.swarm.libp2p import Libp2pSettings, Libp2pSwarm
 from mycel.swarm.null_listener import IndifferentListener
 from mycel.swarm.quic_alternative import quic_twin
 
-from .arrival import REACH_SECONDS, NotAdmitted, not_admitted, out_of_reach
+from .arrival import REACH_SECONDS, FailedDial, NotAdmitted, not_admitted, out_of_reach
 from .joining import NOBODY_MET
 
 RETRY_SECONDS: Final = 0.25
 """After a round in which some gateways could not be reached."""
-_UNANSWERED: Final = (DialFailure.NOT_ADMITTED, "it has not answered the invite")
+_UNANSWERED: Final = FailedDial(DialFailure.NOT_ADMITTED, "it has not answered the invite", "")
 
 
 class _Newcomer(IndifferentListener):
     def __init__(self) -> None:
         self.member_token: bytes | None = None
-        self._ends: dict[str, asyncio.Future[tuple[DialFailure, str] | None]] = {}
+        self._ends: dict[str, asyncio.Future[FailedDial | None]] = {}
 
     def admitted(self, token: bytes) -> None:
         self.member_token = token
@@ -36,22 +36,24 @@ class _Newcomer(IndifferentListener):
     def dial_succeeded(self, address: str, peer: str) -> None:
         self._end(address, None)
 
-    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
-        self._end(address, (failure, error))
+    def dial_failed(
+        self, address: str, failure: DialFailure, error: str, refusal: str = ""
+    ) -> None:
+        self._end(address, FailedDial(failure, error, refusal))
 
-    def _end(self, address: str, end: tuple[DialFailure, str] | None) -> None:
+    def _end(self, address: str, end: FailedDial | None) -> None:
         future = self._ends.pop(address, None)
         if future is not None:
             future.set_result(end)
 
-    async def ask(self, swarm: Libp2pSwarm, address: str) -> tuple[DialFailure, str] | None:
+    async def ask(self, swarm: Libp2pSwarm, address: str) -> FailedDial | None:
         """None if the gateway let it in; its answer comes before that is told."""
-        future: asyncio.Future[tuple[DialFailure, str] | None]
+        future: asyncio.Future[FailedDial | None]
         future = self._ends[address] = asyncio.get_running_loop().create_future()
         try:
             swarm.dial(address)
         except SwarmError as error:
-            self._end(address, (DialFailure.OTHER, str(error)))
+            self._end(address, FailedDial(DialFailure.OTHER, str(error), ""))
         return await future
 
 
@@ -85,22 +87,23 @@ async def be_admitted(
 async def _ask_all(swarm: Libp2pSwarm, newcomer: _Newcomer, gateways: Sequence[str]) -> bytes:
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + REACH_SECONDS
-    errors: dict[str, str] = {}
+    failed: dict[str, FailedDial] = {}
     open_ones = list(gateways)
     while True:
         for gateway in tuple(open_ones):
             end = await newcomer.ask(swarm, gateway)
             quic = quic_twin(gateway)
-            if quic is not None and end is not None and end[0] in NOBODY_MET:
+            if quic is not None and end is not None and end.failure in NOBODY_MET:
                 # An invite names TCP addresses, which may be filtered.
                 end = await newcomer.ask(swarm, quic)
             if newcomer.member_token is not None:
                 return newcomer.member_token
-            failure, errors[gateway] = end or _UNANSWERED
-            if failure is DialFailure.NOT_ADMITTED:
+            failed[gateway] = end or _UNANSWERED
+            if failed[gateway].failure is DialFailure.NOT_ADMITTED:
                 open_ones.remove(gateway)
         if not open_ones:
-            raise not_admitted(errors.values())
+            raise not_admitted(failed.values())
         if loop.time() >= ends_at:
+            errors = {gateway: dial.error for gateway, dial in failed.items()}
             raise NotAdmitted(out_of_reach(gateways, errors))
         await asyncio.sleep(RETRY_SECONDS)

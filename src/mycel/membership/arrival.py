@@ -9,30 +9,39 @@ has joined before says so, and keeps trying.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from mycel.runtime.clock import Clock
 from mycel.swarm.interface import DialFailure
 from mycel.swarm.quic_alternative import quic_twin
 
 REACH_SECONDS: Final = 20.0
-_ADVICE: Final = (
-    ("used up", "ask for another invite, or for one for more machines (mycel invite --joins N)"),
-    (
-        "names neither the peer",
-        "member.token is of an earlier version: delete it and start again, or join with --join",
+_OTHER_SWARM: Final = "the invite is of another swarm: ask for one of this swarm"
+_OTHER_KEY: Final = "identity.key and member.token do not belong together: join again with --join"
+_ADVICE: Final = {
+    "used_up": "ask for another invite, or for one for more machines (mycel invite --joins N)",
+    "unvouched": (
+        "member.token is of an earlier version: delete it and start again, or join with --join"
     ),
-    ("no gateway that the invite names", "ask for an invite of this swarm and start with --join"),
-    ("clock", "set this machine's clock and start again"),
-    ("expired", "ask for a new invite and start with --join"),
-    ("revoked", "the owner has ended this node's token; ask for a new invite"),
-    ("another swarm", "the invite is of another swarm: ask for one of this swarm"),
-    ("this is the swarm", "the invite is of another swarm: ask for one of this swarm"),
-    ("for the swarm", "the invite is of another swarm: ask for one of this swarm"),
-    ("identity", "give one of the two machines a new home and a new invite"),
-    ("bound", "identity.key and member.token do not belong together: join again with --join"),
-    ("hello version", "use the same release on all machines"),
-)
+    "not_admitted": "ask for an invite of this swarm and start with --join",
+    "clock": "set this machine's clock and start again",
+    "expired": "ask for a new invite and start with --join",
+    "revoked": "the owner has ended this node's token; ask for a new invite",
+    "signature": _OTHER_SWARM,
+    "swarm": _OTHER_SWARM,
+    "duplicate": "give one of the two machines a new home and a new invite",
+    "wrong_peer": _OTHER_KEY,
+    "unbound": _OTHER_KEY,
+    "version": "use the same release on all machines",
+}
+"""What to do, by the reason of the refusal (docs/wire.md)."""
+
+
+class FailedDial(NamedTuple):
+    failure: DialFailure
+    error: str
+    refusal: str
+    """Why the hello was refused, if it was: see `_ADVICE`."""
 
 
 class NotAdmitted(Exception):
@@ -63,13 +72,15 @@ class Arrival:
     def arrived(self) -> None:
         self._arrived = True
 
-    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+    def dial_failed(
+        self, address: str, failure: DialFailure, error: str, refusal: str = ""
+    ) -> None:
         if address not in self._ways:
             return
         self._errors[address] = error
         if failure is not DialFailure.NOT_ADMITTED:
             return
-        refused = not_admitted([error])
+        refused = not_admitted([FailedDial(failure, error, refusal)])
         if self._arrived:
             self.warn_of(str(refused))
         else:
@@ -91,9 +102,9 @@ class Arrival:
             self.warn_of(f"{text}; it keeps trying")
 
 
-def not_admitted(errors: Iterable[str]) -> NotAdmitted:
+def not_admitted(dials: Iterable[FailedDial]) -> NotAdmitted:
     """Of each gateway that was asked."""
-    reasons = dict.fromkeys(map(advised, errors))
+    reasons = dict.fromkeys(map(_advised, dials))
     return NotAdmitted(f"the gateway does not admit this node: {'; '.join(reasons)}")
 
 
@@ -107,10 +118,8 @@ def out_of_reach(gateways: Sequence[str], errors: Mapping[str, str]) -> str:
     )
 
 
-def advised(error: str) -> str:
+def _advised(dial: FailedDial) -> str:
     """The reason, and what to do about it."""
-    error = error.removeprefix("refused by the peer: ")
-    for word, advice in _ADVICE:
-        if word in error:
-            return f"{error}; {advice}"
-    return error
+    error = dial.error.removeprefix("refused by the peer: ")
+    advice = _ADVICE.get(dial.refusal)
+    return f"{error}; {advice}" if advice else error

@@ -312,9 +312,11 @@ class Member(IndifferentListener):
         if self._blobs is not None:
             self._blobs.dialled(peer, "")
 
-    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+    def dial_failed(
+        self, address: str, failure: DialFailure, error: str, refusal: str = ""
+    ) -> None:
         if self._arrival is not None:
-            self._arrival.dial_failed(address, failure, error)
+            self._arrival.dial_failed(address, failure, error, refusal)
         peer = self._dialled(address, failure)
         self._joining.dial_failed(address, failure)
         self._note("dial_failed", address=address, failure=failure.value, error=error)

@@ -458,8 +458,8 @@ class Libp2pSwarm:
             )
         self._listener.record_found(query, record)
 
-    def _on_dial_failed(self, address: str, failure: str, error: str) -> None:
-        self._listener.dial_failed(address, DialFailure(failure), error)
+    def _on_dial_failed(self, address: str, failure: str, error: str, refusal: str) -> None:
+        self._listener.dial_failed(address, DialFailure(failure), error, refusal)
 
     def _on_stopped(self, error: str) -> None:
         self._loop.remove_reader(self._native.fileno())

@@ -33,7 +33,7 @@ use libp2p::{
 use multistream_select::{dialer_select_proto, listener_select_proto};
 
 use super::Gate;
-use crate::failure::{Refusal, refusal};
+use crate::failure::{Refusal, reason_of, refusal};
 
 pub const HELLO_PROTOCOL: &str = "/mycel/hello/1";
 /// 2: a newcomer is admitted by a gateway, and nobody takes an invite for a member's token.
@@ -43,8 +43,8 @@ pub const MAX_BLOCK_BYTES: usize = 16 * 1024;
 /// How long a refusal may take to reach the other end before the connection drops.
 const LINGER: Duration = Duration::from_millis(500);
 
+/// A verdict; every other is the number of a reason (see `failure`).
 const ADMITTED: u8 = 0;
-const REFUSED: u8 = 1;
 
 impl Gate {
     pub(super) async fn hello_as_dialer(
@@ -60,7 +60,7 @@ impl Gate {
             let [version, verdict] = read_bytes(&mut io).await?;
             let answer = read_block(&mut io).await?;
             if verdict != ADMITTED {
-                return Err(refused_by_peer(&answer));
+                return Err(refused_by_peer(verdict, &answer));
             }
             let judged = self.judge_listener(peer, version, &answer);
             write_verdict(&mut io, &judged).await?;
@@ -97,7 +97,7 @@ impl Gate {
                     write_block(&mut io, &head, &self.own_hello(granted.clone())).await?;
                 }
                 Err(refusal) => {
-                    let head = [HELLO_VERSION, REFUSED];
+                    let head = [HELLO_VERSION, refusal.verdict()];
                     write_block(&mut io, &head, refusal.text.as_bytes()).await?;
                     io.close().await?;
                     let _ = tokio::time::timeout(LINGER, io.read(&mut [0])).await;
@@ -107,7 +107,7 @@ impl Gate {
             let [verdict] = read_bytes(&mut io).await?;
             let reason = read_block(&mut io).await?;
             if verdict != ADMITTED {
-                return Err(refused_by_peer(&reason));
+                return Err(refused_by_peer(verdict, &reason));
             }
             io.close().await
         };
@@ -160,10 +160,11 @@ async fn drive<T>(
     .await
 }
 
-fn refused_by_peer(reason: &[u8]) -> io::Error {
+fn refused_by_peer(verdict: u8, reason: &[u8]) -> io::Error {
     const LONGEST: usize = 200;
     let reason: String = String::from_utf8_lossy(reason).chars().take(LONGEST).collect();
-    refusal("by_peer", format!("refused by the peer: {reason}")).into()
+    let text = format!("refused by the peer: {reason}");
+    Refusal { by_peer: true, ..refusal(reason_of(verdict), text) }.into()
 }
 
 async fn write_verdict(
@@ -172,7 +173,7 @@ async fn write_verdict(
 ) -> io::Result<()> {
     match judged {
         Ok(()) => write_block(io, &[ADMITTED], &[]).await,
-        Err(refusal) => write_block(io, &[REFUSED], refusal.text.as_bytes()).await,
+        Err(refusal) => write_block(io, &[refusal.verdict()], refusal.text.as_bytes()).await,
     }
 }
 

@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 use libp2p::{PeerId, identity::Keypair};
 use mycel_node::{
     event::Event,
-    failure::DialFailure,
     invite::{Key, Terms},
     membership::Statement,
     settings::Settings,
@@ -99,6 +98,6 @@ pub async fn granted(member: &Member) -> Vec<u8> {
 
 pub async fn refused(member: &Member, address: &str) -> String {
     let (failure, error) = member.dial(address).await.unwrap_err();
-    assert_eq!(failure, DialFailure::NotAdmitted, "{error}");
+    assert_eq!(failure.name(), "not_admitted", "{error}");
     error
 }

@@ -114,7 +114,9 @@ class BenchNode(IndifferentListener):
         if self._joining is not None:
             self._joining.disconnected(peer)
 
-    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+    def dial_failed(
+        self, address: str, failure: DialFailure, error: str, refusal: str = ""
+    ) -> None:
         if self._joining is not None:
             self._joining.dial_failed(address, failure)
 

@@ -218,7 +218,7 @@ class Caller(IndifferentListener):
         if self._dialled is not None and not self._dialled.done():
             self._dialled.set_result(peer)
 
-    def dial_failed(self, address: str, failure: object, error: str) -> None:
+    def dial_failed(self, address: str, failure: object, error: str, refusal: str = "") -> None:
         if self._dialled is not None and not self._dialled.done():
             self._dialled.set_exception(ConnectionError(error))
 

@@ -32,7 +32,8 @@ from mycel.swarm.errors import InvalidToken
 
 from .invite import add_joins, may_join, shares_of
 
-DELEGATION: Final = "token is a delegation"
+DELEGATION: Final = "delegation"
+"""The code of a token that is one."""
 """How the extension's refusal of one begins."""
 REVOCATION_ID: Final = re.compile("[0-9a-fA-F]{64}")
 USER_ACTIONS: Final = (SUBMIT, READ, CANCEL)
@@ -185,7 +186,7 @@ def _rights(public: bytes, token: bytes) -> Rights | None:
     try:
         return tokens.inspect(public, token)
     except InvalidToken as error:
-        if DELEGATION not in str(error):
+        if error.code != DELEGATION:
             raise
         return None
 

@@ -110,9 +110,11 @@ class GatewayNode(IndifferentListener):
         if self._joined_peers.leave(peer):
             self._note("peer_left", peer=peer, cause=cause)
 
-    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+    def dial_failed(
+        self, address: str, failure: DialFailure, error: str, refusal: str = ""
+    ) -> None:
         if self._arrival is not None:
-            self._arrival.dial_failed(address, failure, error)
+            self._arrival.dial_failed(address, failure, error, refusal)
         self._joining.dial_failed(address, failure)
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:

@@ -334,8 +334,10 @@ class SchedulerNode(Member):
         self._checks.wanted(effect.peer)
         super().dial(effect)
 
-    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
-        super().dial_failed(address, failure, error)
+    def dial_failed(
+        self, address: str, failure: DialFailure, error: str, refusal: str = ""
+    ) -> None:
+        super().dial_failed(address, failure, error, refusal)
         self._checks.dial_failed(address, failure)
 
     def disconnected(self, peer: PeerId, cause: str) -> None:

@@ -324,9 +324,11 @@ class WorkerNode(Member):
         super().disconnected(peer, cause)
         self._approach_later(peer)
 
-    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+    def dial_failed(
+        self, address: str, failure: DialFailure, error: str, refusal: str = ""
+    ) -> None:
         if self._arrival is not None:
-            self._arrival.dial_failed(address, failure, error)
+            self._arrival.dial_failed(address, failure, error, refusal)
         if address.startswith("/p2p/"):
             self._blobs_unreachable(address, error)
         peer = self._dialled(address, failure) or peer_in(address)

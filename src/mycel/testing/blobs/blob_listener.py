@@ -25,7 +25,9 @@ class BlobListener(IndifferentListener):
     def dial_succeeded(self, address: str, peer: PeerId) -> None:
         self._channels.dialled(peer, "")
 
-    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+    def dial_failed(
+        self, address: str, failure: DialFailure, error: str, refusal: str = ""
+    ) -> None:
         self._channels.dialled(PeerId(address.rpartition("/p2p/")[2]), error)
 
     def stream_opened(self, stream: Stream, ours: bool) -> None:

@@ -218,9 +218,11 @@ class MemorySwarm:
         self._dials["succeeded"] += 1
         self.listener.dial_succeeded(address, peer)
 
-    def dial_failed(self, address: str, failure: DialFailure, error: str) -> None:
+    def dial_failed(
+        self, address: str, failure: DialFailure, error: str, refusal: str = ""
+    ) -> None:
         self._dials[failure.value] += 1
-        self.listener.dial_failed(address, failure, error)
+        self.listener.dial_failed(address, failure, error, refusal)
 
     def hear_gossip(self, topic: str, source: PeerId, data: bytes) -> None:
         self._gossip["received"] += 1

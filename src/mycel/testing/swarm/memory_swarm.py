@@ -30,6 +30,7 @@ from mycel.testing.swarm.memory_connection import Connection, ConnectionEnd
 from mycel.testing.swarm.memory_dht import MemoryDht
 from mycel.testing.swarm.memory_node import MemorySwarm
 
+_OBJECTIONS = {"expired": "has expired", "revoked": "was revoked"}
 __all__ = ["Clock", "Faults", "MemoryNetwork", "MemorySwarm"]
 
 
@@ -239,20 +240,21 @@ class MemoryNetwork:
             tell.dial_failed(address, DialFailure.OTHER, "this is the node's own address")
         elif target != expected:
             tell.dial_failed(address, DialFailure.OTHER, f"{target} listens there")
-        elif (reason := self._objection(node, other)) is not None:
-            refusal = reason
-            tell.dial_failed(address, DialFailure.NOT_ADMITTED, f"refused by the peer: {refusal}")
-            other.later(lambda: other.listener.refused(f"/memory/{node.peer}", refusal))
+        elif (objection := self._objection(node, other)) is not None:
+            text = f"token {_OBJECTIONS[objection]}"
+            failure = DialFailure.NOT_ADMITTED
+            tell.dial_failed(address, failure, f"refused by the peer: {text}", objection)
+            other.later(lambda: other.listener.refused(f"/memory/{node.peer}", text))
         else:
             self._connect(node, other)
             tell.dial_succeeded(address, target)
 
     def _objection(self, node: MemorySwarm, other: MemorySwarm) -> str | None:
-        """Why the hello of these two fails, if it does."""
+        """Why the hello of these two fails, if it does: one of `_OBJECTIONS`."""
         if node.peer in self._expelled or other.peer in self._expelled:
-            return "token has expired"
+            return "expired"
         if other.knows_revoked(node.rights) or node.knows_revoked(other.rights):
-            return "token was revoked"
+            return "revoked"
         return None
 
     def _connect(self, dialer: MemorySwarm, acceptor: MemorySwarm) -> None:
