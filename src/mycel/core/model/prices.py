@@ -9,6 +9,7 @@ fills, and nothing ever costs less than the floor.
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -63,7 +64,10 @@ def price_of(tariff: Tariff, asked: Requirements, taken: float, seconds: float) 
 def affordable_seconds(rate: float, budget: float) -> float | None:
     """How long an attempt at this hourly rate may run until it has cost the budget; None if it
     may run for ever."""
-    return None if rate <= 0.0 else max(0.0, budget) * HOUR_SECONDS / rate
+    if rate <= 0.0:
+        return None
+    seconds = max(0.0, budget) * HOUR_SECONDS / rate
+    return seconds if isfinite(seconds) else None
 
 
 def share_taken(total: Free, free: Free) -> float:
