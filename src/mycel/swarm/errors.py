@@ -28,7 +28,7 @@ class InvalidKey(SwarmError): ...
 
 
 class InvalidToken(SwarmError):
-    def __init__(self, message: str, code: str) -> None:
+    def __init__(self, message: str, code: str = "other") -> None:
         super().__init__(message)
         self.code = code
         """Why, as in refusals of the hello (docs/wire.md): `expired`, `delegation`, …"""
