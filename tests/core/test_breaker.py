@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mycel.core.errors import WrongStep
+from mycel.core.machine_settings import BreakerSettings
 from mycel.core.scheduler.trust.breaker import (
     BREAKER,
     Breaker,
-    BreakerSettings,
     BreakerState,
     BreakerStep,
     held_seconds_max,
@@ -48,7 +48,8 @@ def test_only_what_the_table_lists_can_happen(state: StrEnum, step: StrEnum) -> 
         (("timed_out", "timeout", False), Verdict.TASK),
         (("failed", "driver_fault", True), Verdict.WORKER),
         (("failed", "result_damaged", True), Verdict.WORKER),
-        (("lost", "lost", False), Verdict.WORKER),
+        (("lost", "held_too_long", False), Verdict.WORKER),
+        (("lost", "lost", False), Verdict.NEITHER),
         (("cancelled", "cancelled", False), Verdict.WORKER),
         (("failed", "model_upstream_429", True), Verdict.NEITHER),
         (("failed", "max_cost", False), Verdict.NEITHER),
@@ -109,7 +110,7 @@ def test_long_tasks_open_the_way_slowly() -> None:
     assert trial.room() == 2 * NEWCOMER
     trial.now += 2.0 * SETTINGS.newcomer_seconds
     assert trial.room() == 8 * NEWCOMER
-    trial.breaker.fault("", 0, trial.now)
+    trial.breaker.fault("", trial.now)
     assert trial.room() == NEWCOMER
 
 
@@ -217,8 +218,8 @@ def test_what_is_held_ten_times_too_long_is_given_up() -> None:
     trial.peers(64, seconds=3.0)
     assert held_seconds_max("w", trial.ends) == 30.0
     assert held_seconds_max("peer-0", trial.ends) == 30.0
-    trial.breaker.sent(trial.now)
-    assert trial.breaker.fault("held", 2, trial.now) is BreakerStep.TRIP
+    steps = [trial.breaker.fault("held", trial.now) for _ in range(SETTINGS.failures_max)]
+    assert steps == [None, None, BreakerStep.TRIP]
 
 
 def test_nobody_displaces_what_others_did() -> None:
@@ -257,7 +258,7 @@ def test_no_history_breaks_it_and_quarantine_gives_nothing(
         if isinstance(what, Verdict):
             trial.end(what, seconds)
         elif what == "held":
-            trial.breaker.fault("held", 1, trial.now)
+            trial.breaker.fault("held", trial.now)
         elif trial.breaker.state is QUARANTINED and trial.now >= trial.breaker.until:
             trial.breaker.try_it()
         room = trial.room()

@@ -195,12 +195,12 @@ class TestWhoGetsIt:
     def test_no_worker_is_booked_beyond_what_it_has(self) -> None:
         story = Story()
         story.come("small")
-        story.come("large", msgspec.structs.replace(SMALL, cpu_cores=16.0))
+        story.come("large", msgspec.structs.replace(SMALL, cpu_cores=6.0))
         sent = Counter(workers(story.submit(100)))
         assert sent["small"] <= 2 * 2, "two run, and one waits behind each"
         books = story.machine.state.workers
         assert books[PeerId("small")].book.booked == 2
-        assert books[PeerId("large")].book.booked == 16
+        assert books[PeerId("large")].book.booked == 6
 
     def test_a_slot_that_frees_is_used_at_once(self) -> None:
         story = Story()

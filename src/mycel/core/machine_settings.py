@@ -21,6 +21,21 @@ class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     stopped, whatever retries it has left."""
 
 
+class BreakerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    failures_max: int = 3
+    """So many attempts in a row that failed by its worker's own fault, and it is quarantined."""
+    quarantine_seconds: float = 10.0
+    """Then a task tries it; each time after that the pause is twice as long…"""
+    quarantine_seconds_max: float = 600.0
+    """…up to this."""
+    newcomer_tasks: int = 8
+    """What a newcomer has at once, and has to end well."""
+    newcomer_seconds: float = 10.0
+    """One that spoils nothing has twice as many after each of these."""
+    doubt_seconds: float = 60.0
+    """So long a newcomer is held back for being too quick."""
+
+
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = 15.0
     """How long a registration lives after the worker's clock reading that renewed it."""
@@ -36,6 +51,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_batch_tasks: int = 10_000
     retry: RetrySettings = RetrySettings()
     selection: SelectionSettings = SelectionSettings()
+    breaker: BreakerSettings = BreakerSettings()
     task_timeout: float | None = None
     """For tasks that name none of their own."""
     model_task_timeout: float = 300.0

@@ -28,6 +28,9 @@ class Timers(Generic[Key]):
             self._queued.pop(key, None)
         return self._heap[0][0] if self._heap else None
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._wanted
+
     def set(self, key: Key, when: float) -> None:
         self._wanted[key] = when
         queued = self._queued.get(key)

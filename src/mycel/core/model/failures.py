@@ -41,6 +41,9 @@ LOST: Final = "lost"
 HANDED_BACK: Final = "handed_back"
 """The worker has stopped the attempt for a reason of its own, such as its owner's return."""
 
+HELD_TOO_LONG: Final = "held_too_long"
+"""The worker had the attempt for ten times as long as such tasks take elsewhere."""
+
 # Decided by the scheduler
 CANCELLED: Final = "cancelled"
 DEADLINE: Final = "deadline"

@@ -10,28 +10,30 @@ from mycel.core.identifiers import AttemptId
 from mycel.core.model.jobs import Block, TaskKey
 from mycel.core.scheduler.records import Attempt
 from mycel.core.scheduler.state import State
+from mycel.core.scheduler.trust.guard import Guard
 from mycel.core.scheduler.workers.slot_books import SlotBooks, Slots
 from mycel.core.states import TASK, AttemptStep, TaskState, TaskStep
 
 
 class AttemptTable:
-    def __init__(self, state: State, books: SlotBooks) -> None:
+    def __init__(self, state: State, books: SlotBooks, guard: Guard) -> None:
         self._state = state
         self._books = books
+        self._guard = guard
 
     def send(
-        self, attempt: AttemptId, key: TaskKey, block: Block, index: int, slots: Slots
+        self, attempt: AttemptId, key: TaskKey, block: Block, index: int, slots: Slots, now: float
     ) -> Attempt:
         """Its slot, or its place behind another, is taken already."""
         assert key not in self._state.current, "a task was sent while an attempt of it is out"
-        return self._add(attempt, key, block, index, slots, TaskStep.ASSIGN)
+        return self._add(attempt, key, block, index, slots, TaskStep.ASSIGN, now)
 
     def adopt(
-        self, attempt: AttemptId, key: TaskKey, block: Block, index: int, slots: Slots
+        self, attempt: AttemptId, key: TaskKey, block: Block, index: int, slots: Slots, now: float
     ) -> Attempt:
         """An attempt of an earlier boot, which its worker has."""
         self._books.adopt(slots)
-        return self._add(attempt, key, block, index, slots, TaskStep.ADOPT)
+        return self._add(attempt, key, block, index, slots, TaskStep.ADOPT, now)
 
     def _add(
         self,
@@ -41,10 +43,11 @@ class AttemptTable:
         index: int,
         slots: Slots,
         step: TaskStep,
+        now: float,
     ) -> Attempt:
         state = self._state
         number = 1 + state.counted(key) if state.histories else 1
-        attempt = Attempt(attempt_id, key, block, index, slots, number)
+        attempt = Attempt(attempt_id, key, block, index, slots, number, now)
         attempt.task_state = TASK[TaskState.QUEUED, step]
         state.attempts[attempt_id] = state.current[key] = attempt
         slots.worker.attempts[attempt_id] = attempt
@@ -63,3 +66,4 @@ class AttemptTable:
         del attempt.worker.attempts[attempt.id]
         attempt.job.live -= 1
         self._books.ended(attempt.slots)
+        self._guard.left(attempt.worker)

@@ -41,6 +41,14 @@ from mycel.core.scheduler.tasks.result_fetches import Fetches
 from mycel.core.scheduler.tasks.shape_queue import ShapeQueue
 from mycel.core.scheduler.tasks.stage_progress import Staging
 from mycel.core.scheduler.tasks.task_reports import Reporting
+from mycel.core.scheduler.trust.guard import (
+    HELD_TIMER,
+    NEWCOMERS_TIMER,
+    RECALL_TIMER,
+    TRY_TIMER,
+    Guard,
+)
+from mycel.core.scheduler.trust.recalls import Recalls
 from mycel.core.scheduler.workers.dialling import Calling
 from mycel.core.scheduler.workers.draining import Draining
 from mycel.core.scheduler.workers.exclusions import Exclusions
@@ -79,18 +87,26 @@ class Scheduler:
         self.state: Final = State(settings, digest, keyed, random, stopwatch, algorithms, hasher)
         self._authentication = Authentication(self.state)
         books = SlotBooks(self.state)
+        self._guard = Guard(self.state)
         self._exclusions = Exclusions(self.state)
-        self._roster = Roster(self.state, books, self._exclusions)
-        table = AttemptTable(self.state, books)
+        self._roster = Roster(self.state, books, self._exclusions, self._guard)
+        table = AttemptTable(self.state, books, self._guard)
         self._views = Views(self.state)
         self._services = Services(self.state)
         self._measuring = Measuring(self.state)
         ending = Ending(self.state)
         sending = Sending(self.state, books, table, ending, self._authentication)
-        self._placement = Placement(self.state, books, self._exclusions, sending)
+        self._placement = Placement(self.state, books, self._exclusions, self._guard, sending)
         self._attempts = Attempts(
-            self.state, table, ending, self._measuring, self._roster, self._authentication
+            self.state,
+            table,
+            ending,
+            self._measuring,
+            self._roster,
+            self._authentication,
+            self._guard,
         )
+        self._recalls = Recalls(self.state, self._guard, self._attempts)
         self._fetches = Fetches(self.state, self._attempts)
         self._deadlines = Deadlines(self.state, self._attempts)
         self._registrations = Registrations(self.state, self._roster)
@@ -109,6 +125,7 @@ class Scheduler:
             self._calling,
             self._roster,
             self._authentication,
+            self._guard,
         )
         self._staging = Staging(self.state, self._attempts)
         self._clients = Clients(
@@ -226,6 +243,10 @@ class Scheduler:
             "health": self._measuring.save,
             "deadline": self._deadlines.due,
             "close": self._draining.late,
+            TRY_TIMER: self._for_peer(self._guard.try_it),
+            RECALL_TIMER: self._for_worker(self._recalls.recall),
+            NEWCOMERS_TIMER: self._guard.newcomers_due,
+            HELD_TIMER: self._recalls.held_due,
         }
 
     @property

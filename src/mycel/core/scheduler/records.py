@@ -51,6 +51,7 @@ class Attempt:
         "key",
         "number",
         "progress",
+        "sent_at",
         "slots",
         "started_at",
         "state",
@@ -67,6 +68,7 @@ class Attempt:
         index: int,
         slots: Slots,
         number: int,
+        sent_at: float,
     ) -> None:
         self.id = attempt
         self.key = key
@@ -76,6 +78,8 @@ class Attempt:
         self.worker: Worker = slots.worker
         self.slots = slots
         self.number = number
+        self.sent_at = sent_at
+        """Or taken over, by an attempt of an earlier boot."""
         self.started_at: float | None = None
         self.state = AttemptState.ASSIGNED
         self.task_state = TaskState.LEASED

@@ -19,6 +19,7 @@ from mycel.core.model.jobs import Block, task_key
 from mycel.core.scheduler.records import Worker
 from mycel.core.scheduler.state import State
 from mycel.core.scheduler.tasks.shape_queue import ShapeQueue
+from mycel.core.scheduler.trust.guard import Guard
 from mycel.core.scheduler.waiting_shapes import WaitingShapes
 from mycel.core.scheduler.workers.exclusions import Exclusions
 from mycel.core.scheduler.workers.slot_books import SlotBooks, Slots
@@ -38,9 +39,15 @@ NEWS_LOOKED_AT: Final = 1000
 
 class Placement:
     def __init__(
-        self, state: State, books: SlotBooks, exclusions: Exclusions, sending: Sending
+        self,
+        state: State,
+        books: SlotBooks,
+        exclusions: Exclusions,
+        guard: Guard,
+        sending: Sending,
     ) -> None:
         self._state = state
+        self._guard = guard
         self._books = books
         self._exclusions = exclusions
         self._sending = sending
@@ -63,6 +70,7 @@ class Placement:
         self._now, self._left, self._asked = now, PLACED_MAX, 0
         changed = self._unfinished
         self._unfinished = {}
+        self._guard.look(now)
         began = state.stopwatch()
         while True:
             changed |= self._take_in()
@@ -146,7 +154,7 @@ class Placement:
             queue.cpu_millis <= member.expected.cpu_millis
             and has_room(queue.need, member.capabilities, member.expected)
             and bool(pool.candidates(queue.shape) >> member.slot & 1)
-            and not self._exclusions.of(queue.shape) >> member.slot & 1
+            and not self._left_out(queue) >> member.slot & 1
         )
 
     # A shape
@@ -185,11 +193,15 @@ class Placement:
         member = state.pool.best(
             queue.shape,
             state.random,
-            excluded=self._exclusions.of(queue.shape),
+            excluded=self._left_out(queue),
             avoided=self._failed_before(queue),
             having_data=state.having_next_files(queue),
         )
         return None if member is None else state.workers[PeerId(member.key)]
+
+    def _left_out(self, queue: ShapeQueue) -> int:
+        candidates = self._state.pool.candidates(queue.shape)
+        return self._exclusions.of(queue.shape) | self._guard.withheld(candidates)
 
     def _failed_before(self, queue: ShapeQueue) -> int:
         """Workers at which the next task has failed: it goes elsewhere if it can."""
@@ -216,6 +228,8 @@ class Placement:
             fair = -(-queue.waiting // rest)
             rest -= 1
             room = min(slots.room(careful), fair, self._allowance())
+            if room > 0:
+                room = min(room, self._guard.room(slots.worker, queue, self._now))
             if room <= 0:
                 if slots.room(careful) <= 0:
                     del queue.credit[slots]
@@ -250,6 +264,7 @@ class Placement:
 
     def _plan(self, slots: Slots, tasks: list[tuple[Block, int]]) -> None:
         self._planned.setdefault(slots, []).extend(tasks)
+        self._guard.sent(slots.worker, slots.queue, self._now)
 
     def _send(self) -> None:
         planned, self._planned = self._planned, {}

@@ -36,6 +36,8 @@ from mycel.core.scheduler.state import State
 from mycel.core.scheduler.tasks.retry_policy import Cause, delay_seconds, is_poison, is_retried
 from mycel.core.scheduler.tasks.shape_queue import ShapeQueue, Waiting
 from mycel.core.scheduler.tasks.usage_profiles import tells_of_needs
+from mycel.core.scheduler.trust.guard import Guard
+from mycel.core.scheduler.trust.verdicts import Verdict, verdict_of
 from mycel.core.scheduler.workers.worker_health import Measuring, Took
 from mycel.core.scheduler.workers.worker_index import Roster
 from mycel.core.states import (
@@ -84,7 +86,9 @@ class Attempts:
         measuring: Measuring,
         roster: Roster,
         authentication: Authentication,
+        guard: Guard,
     ) -> None:
+        self._guard = guard
         self._state = state
         self._table = table
         self._authentication = authentication
@@ -193,6 +197,7 @@ class Attempts:
             took.setdefault(attempt.slots.queue, []).append(seconds)
             if tells_of_needs(outcome.peak_memory, seconds):
                 self._measuring.usage(attempt.block, outcome, seconds, now)
+            self._guard.ended(attempt, Verdict.GOOD, now)
             self._ending.task(attempt, outcome, TaskState.SUCCEEDED, now)
         else:
             self._failed(attempt, outcome, now)
@@ -231,7 +236,10 @@ class Attempts:
         """Another attempt follows, or the task has failed."""
         state, settings = self._state, self._state.settings.retry
         state.unsuccessful_attempts += 1
-        self._measuring.failure(attempt.worker, at_fault=cause is Cause.WORKER, now=now)
+        verdict = verdict_of(outcome.state, outcome.code, driver_fault=outcome.driver_fault)
+        if verdict is not Verdict.TASK:  # which says nothing of its worker
+            self._measuring.failure(attempt.worker, at_fault=cause is Cause.WORKER, now=now)
+        self._guard.ended(attempt, verdict, now)
         history = state.histories.get(attempt.key, ())
         causes = [*(ended.cause for ended in history if ended.counts), cause.value]
         counted = len(causes)
@@ -284,7 +292,7 @@ class Attempts:
     def lose(
         self, attempt: Attempt, counts: bool, reason: str, now: float, code: str = LOST
     ) -> None:
-        """Its worker is gone, or has forgotten it."""
+        """Its worker is gone, has forgotten it, or is not waited for any more."""
         state = self._state
         queue = self._queue(attempt.block)
         queue.careful_until = now + state.settings.careful_seconds

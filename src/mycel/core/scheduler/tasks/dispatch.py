@@ -98,7 +98,7 @@ class Sending:
                     bundle = _Bundling(AttemptId(attempt_id), block, index)
                     bundles.append(bundle)
             key = task_key(block.job.number, index)
-            attempt = self._table.send(AttemptId(attempt_id), key, block, index, slots)
+            attempt = self._table.send(AttemptId(attempt_id), key, block, index, slots, now)
             bundle.indices.append(index)
             bundle.numbers.append(attempt.number)
             if argument:

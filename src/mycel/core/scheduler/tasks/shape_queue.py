@@ -15,6 +15,7 @@ from mycel.core.identifiers import PeerId
 from mycel.core.model.jobs import Block, Job, TaskKey
 from mycel.core.model.resources import millis
 from mycel.core.model.work import Shape, reserved
+from mycel.core.scheduler.trust.shape_ends import ShapeEnds
 
 if TYPE_CHECKING:
     from mycel.core.scheduler.workers.slot_books import Slots
@@ -42,9 +43,10 @@ class Waiting:
 class Usual:
     """How long tasks of a shape take. It outlives the queue."""
 
-    __slots__ = ("count", "seconds")
+    __slots__ = ("count", "ends", "seconds")
 
     def __init__(self) -> None:
+        self.ends = ShapeEnds()
         self.count = 0
         self.seconds: float | None = None
 

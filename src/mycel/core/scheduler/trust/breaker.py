@@ -26,8 +26,7 @@ from collections.abc import Hashable
 from enum import StrEnum
 from typing import Final
 
-import msgspec
-
+from mycel.core.machine_settings import BreakerSettings
 from mycel.core.model.resources import SLOTS_MAX
 from mycel.core.states import Table
 
@@ -62,22 +61,12 @@ BREAKER: Final = Table[BreakerState, BreakerStep](
 )
 
 
-class BreakerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    failures_max: int = 3
-    quarantine_seconds: float = 10.0
-    quarantine_seconds_max: float = 600.0
-    newcomer_tasks: int = 8
-    """What a newcomer has at once, and has to end well."""
-    newcomer_seconds: float = 10.0
-    """One that spoils nothing has twice as many after each of these."""
-    doubt_seconds: float = 60.0
-    """So long a newcomer is held back for being too quick."""
-
-
 PEERS_MIN: Final = 20
 """A worker is compared with at least so many ends elsewhere…"""
 COMPARED_MIN: Final = 5
-"""…of its own, or for its pace of others'."""
+"""…if so many of its own have failed."""
+PACE_MIN: Final = 3
+"""So many ends elsewhere show at what pace such tasks go."""
 COMPARE_SECONDS: Final = 5.0
 """If nobody else has ended as many by then, there is nothing to compare a newcomer with."""
 FAR_ABOVE: Final = 3.0
@@ -106,11 +95,14 @@ class Breaker:
         "worker",
     )
 
-    def __init__(self, worker: Hashable, settings: BreakerSettings) -> None:
+    def __init__(
+        self, worker: Hashable, settings: BreakerSettings, *, trusted: bool = False
+    ) -> None:
+        """`trusted`: it has proved itself before."""
         self.worker = worker
         self._settings = settings
         self._pause_seconds = settings.quarantine_seconds
-        self.state = BreakerState.NEW
+        self.state = BreakerState.TRUSTED if trusted else BreakerState.NEW
         self.failures = 0
         """In a row, by its own fault."""
         self.since: float | None = None
@@ -154,7 +146,7 @@ class Breaker:
             return False
         waited = now - self.since
         here, elsewhere = ends.here(self.worker), ends.elsewhere(self.worker)
-        if len(elsewhere) < COMPARED_MIN or not here:
+        if len(elsewhere) < PACE_MIN or not here:
             return waited >= COMPARE_SECONDS
         if percentile(here, 0.5) >= TOO_QUICK * percentile(elsewhere, 0.5):
             return True
@@ -174,7 +166,7 @@ class Breaker:
         if verdict is Verdict.GOOD:
             return self._ended_well(ends, now)
         if verdict is Verdict.WORKER:
-            return self.fault("its attempts fail by its own fault", 0, now)
+            return self.fault("its attempts fail by its own fault", now)
         if verdict is Verdict.TASK:
             self.failures = 0
             self._ended += 1
@@ -184,13 +176,13 @@ class Breaker:
                 return self._pass()  # it ran the task: whether that fails is the task's affair
         return None
 
-    def fault(self, reason: str, held_too_long: int, now: float) -> BreakerStep | None:
-        """It has spoiled another one; so many more are on their way to be."""
+    def fault(self, reason: str, now: float) -> BreakerStep | None:
+        """It has spoiled another one."""
         self.failures += 1
         if self.state is BreakerState.QUARANTINED:
             return None
         is_probe = self.state is BreakerState.PROBING
-        if is_probe or self.failures + held_too_long >= self._settings.failures_max:
+        if is_probe or self.failures >= self._settings.failures_max:
             return self._trip(reason, now)
         return None
 

@@ -12,6 +12,7 @@ from mycel.core.identifiers import PeerId
 from mycel.core.model.resources import Free, Usage
 from mycel.core.scheduler.records import Worker
 from mycel.core.scheduler.state import State
+from mycel.core.scheduler.trust.guard import Guard
 
 from .exclusions import Exclusions
 from .slot_books import SlotBooks
@@ -20,8 +21,11 @@ LOCAL_MAX: Final = 4096
 
 
 class Roster:
-    def __init__(self, state: State, books: SlotBooks, exclusions: Exclusions) -> None:
+    def __init__(
+        self, state: State, books: SlotBooks, exclusions: Exclusions, guard: Guard
+    ) -> None:
         self._state = state
+        self._guard = guard
         self._books = books
         self._exclusions = exclusions
 
@@ -37,6 +41,7 @@ class Roster:
             self._books.described(worker)
         if worker.rtt_seconds is not None:
             pool.set_rtt(member, worker.rtt_seconds)
+        self._guard.stands(worker)
         self.stands(worker)
         self.moved(worker)
 
@@ -80,6 +85,7 @@ class Roster:
     def gone(self, worker: Worker) -> None:
         """Its place may be another's soon: nothing of it may stay behind."""
         self._exclusions.gone(worker)
+        self._guard.gone(worker)
         self._books.gone(worker)
         member, worker.member = worker.member, None
         if member is None:

@@ -29,6 +29,7 @@ from mycel.core.scheduler.state import State
 from mycel.core.scheduler.tasks.attempt_proofs import Authentication
 from mycel.core.scheduler.tasks.attempts import Attempts
 from mycel.core.scheduler.tasks.result_fetches import Fetches
+from mycel.core.scheduler.trust.guard import Guard
 from mycel.core.states import LeaseStep, WorkerState, WorkerStep
 
 from .dialling import Calling
@@ -55,7 +56,9 @@ class Presence:
         calling: Calling,
         roster: Roster,
         authentication: Authentication,
+        guard: Guard,
     ) -> None:
+        self._guard = guard
         self._state = state
         self._authentication = authentication
         self._measuring = measuring
@@ -217,7 +220,7 @@ class Presence:
             taken = state.queue_of(block.group.shape).take_one(block, index)
             assert taken, "a task that is neither out nor ended must wait somewhere"
         slots = self._books.of(worker, state.queue_of(block.group.shape))
-        return self._table.adopt(attempt_id, key, block, index, slots)
+        return self._table.adopt(attempt_id, key, block, index, slots, now)
 
     # Signs of life
 
@@ -325,6 +328,8 @@ class Presence:
     def lose_all(self, lost: list[Attempt], reason: str, now: float) -> None:
         """The first in each slot may have started, those behind them have not."""
         heads = {attempt.slots: max(1, len(attempt.slots.bookings)) for attempt in lost}
+        if lost:
+            self._guard.died(lost[0].worker, now)
         for attempt in lost:
             may_have_started = heads[attempt.slots] > 0
             heads[attempt.slots] -= 1
