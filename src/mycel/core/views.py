@@ -261,5 +261,7 @@ class Figures(msgspec.Struct, frozen=True):
     workers_refused: int = 0
     """Because they speak another version."""
     checks_late: int = 0
+    workers_quarantined: int = 0
+    """That spoil what they get."""
     workers_linked: int = 0
     """Of workers without a link."""

@@ -34,6 +34,8 @@ class SchedulerFigures(msgspec.Struct, kw_only=True):
     leases: int = 0
     workers_available: int = 0
     """Healthy and accepting work."""
+    workers_quarantined: int = 0
+    """Healthy ones that spoil what they get, and get nothing."""
     workers_known: int = 0
     """With a link or without."""
     workers_busy: int = 0

@@ -99,6 +99,11 @@ def _of_ours(figures: SchedulerFigures) -> Iterator[Metric]:
     yield GaugeMetricFamily(f"{prefix}tasks_running", "Tasks with a worker.", figures.running)
     yield GaugeMetricFamily(f"{prefix}leases", "Registered workers.", figures.leases)
     yield GaugeMetricFamily(
+        f"{prefix}workers_quarantined",
+        "Workers that spoil what they get, and get nothing.",
+        figures.workers_quarantined,
+    )
+    yield GaugeMetricFamily(
         f"{prefix}workers_known",
         "Workers with a link, and those that others have told of.",
         figures.workers_known,

@@ -91,7 +91,7 @@ class Scheduler:
         self._exclusions = Exclusions(self.state)
         self._roster = Roster(self.state, books, self._exclusions, self._guard)
         table = AttemptTable(self.state, books, self._guard)
-        self._views = Views(self.state)
+        self._views = Views(self.state, self._guard)
         self._services = Services(self.state)
         self._measuring = Measuring(self.state)
         ending = Ending(self.state)
@@ -135,7 +135,7 @@ class Scheduler:
             self._deadlines,
             self._calling,
             self._staging,
-            Previewing(self.state, Explaining(self.state)),
+            Previewing(self.state, Explaining(self.state, self._guard)),
         )
         self._restoring = Restoring(
             self.state,

@@ -313,6 +313,7 @@ class SchedulerBackend:
             log_lines_dropped=self.log_lines_dropped(),
             workers_available=figures.workers_available,
             workers_known=figures.workers_known,
+            workers_quarantined=figures.workers_quarantined,
             workers_busy=figures.workers_busy,
             selection_mean_seconds=self._selections.mean(now),
             completions_per_second=self._latencies.per_second(now),

@@ -18,6 +18,7 @@ from mycel.core.model.work import Shape, reserved
 from mycel.core.scheduler.records import Worker
 from mycel.core.scheduler.state import State
 from mycel.core.scheduler.tasks.shape_queue import ShapeQueue
+from mycel.core.scheduler.trust.guard import Guard
 from mycel.core.scheduler.workers.slot_books import room_of
 from mycel.core.states import StageState, TaskState, WorkerState
 from mycel.core.views import ENDED, Explanation, Obstacle, TaskView
@@ -34,8 +35,9 @@ _WAITING: Final = {
 
 
 class Explaining:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, guard: Guard) -> None:
         self._state = state
+        self._guard = guard
 
     def reason(self, block: Block, key: TaskKey) -> str:
         """In a word why a task waits."""
@@ -195,13 +197,15 @@ class Explaining:
         for reason, part in parts.items():
             yield part, reason
 
-    @staticmethod
-    def _keeps(shape: Shape, worker: Worker) -> str:
+    def _keeps(self, shape: Shape, worker: Worker) -> str:
         if worker.state in _WAITING:
             return _WAITING[worker.state]
         if not worker.accepting:
             why = f": {worker.closed_for}" if worker.closed_for else ""
             return f"it takes no new work{why}"
+        withheld = self._guard.reason(worker, self._state.pool.candidates(shape))
+        if withheld:
+            return withheld
         if worker.registration is None:
             return "it fits, and is about to register again"
         if not has_room(reserved(shape), worker.capabilities, room_of(worker)):

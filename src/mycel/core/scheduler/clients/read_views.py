@@ -21,6 +21,8 @@ from mycel.core.model.stages import StageRun
 from mycel.core.model.work import SERVICE
 from mycel.core.scheduler.records import Worker
 from mycel.core.scheduler.state import State
+from mycel.core.scheduler.trust.breaker import BreakerState
+from mycel.core.scheduler.trust.guard import Guard
 from mycel.core.scheduler.workers.known_workers import KnownWorker
 from mycel.core.scheduler.workers.slot_books import room_of
 from mycel.core.states import StageState, TaskState, WorkerState
@@ -98,9 +100,10 @@ def over(job: Job, block: Block, index: int, ended: TaskEnded | None = None) -> 
 
 
 class Views:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, guard: Guard) -> None:
         self._state = state
-        self._explaining = Explaining(state)
+        self._guard = guard
+        self._explaining = Explaining(state, guard)
 
     def read_task(self, event: ReadTask, now: float) -> None:
         self._state.reply(event.request, self._task(event, now))
@@ -208,13 +211,19 @@ class Views:
 
     # Workers and figures
 
+    def _shown_state(self, worker: Worker) -> str:
+        """Of a healthy one that gets no work, or a single task that tries it, that."""
+        if worker.is_healthy and self._guard.is_quarantined(worker):
+            return BreakerState.QUARANTINED.value
+        return worker.state.value
+
     def worker(self, worker: Worker) -> WorkerView:
         heard = worker.last_heard
         has_said = "load" in worker.facts  # not if it was called and has not come yet
         return WorkerView(
             peer=worker.peer,
             name=worker.name,
-            state=worker.state.value,
+            state=self._shown_state(worker),
             accepting=worker.accepting,
             capabilities=worker.capabilities,
             free=room_of(worker) if has_said else None,
@@ -279,7 +288,11 @@ class Views:
             tasks_cancelled=state.cancelled,
             attempts_ended_unsuccessfully=state.unsuccessful_attempts,
             workers_known=len(workers) + len(state.known),
-            workers_available=sum(one.is_healthy and one.accepting for one in workers),
+            workers_available=sum(
+                one.is_healthy and one.accepting and not self._guard.is_quarantined(one)
+                for one in workers
+            ),
+            workers_quarantined=sum(map(self._guard.is_quarantined, workers)),
             workers_busy=sum(bool(one.attempts) for one in workers),
             jobs_open=sum(job.state is None for job in state.jobs.values()),
             results_damaged=state.results_damaged,

@@ -35,6 +35,8 @@ NEWCOMERS_AT_ONCE: Final = 64
 HELD_SECONDS: Final = 1.0
 """How often attempts are looked at that may be held too long."""
 
+_NOT_TRUSTED_AGAIN: Final = (BreakerState.QUARANTINED, BreakerState.PROBING)
+
 
 class Guard:
     def __init__(self, state: State) -> None:
@@ -169,9 +171,24 @@ class Guard:
         if self._watches_held:
             self._state.timers.set((HELD_TIMER, None), now + HELD_SECONDS)
 
-    @property
-    def quarantined(self) -> int:
-        return self._quarantined.bit_count()
+    # For people
+
+    def is_quarantined(self, worker: Worker) -> bool:
+        """Also while a task tries it."""
+        breaker = self._breakers.get(worker.peer)
+        return breaker is not None and breaker.state in _NOT_TRUSTED_AGAIN
+
+    def reason(self, worker: Worker, candidates: int) -> str:
+        """Why it gets none of what these candidates could run; empty if it does."""
+        member = worker.member
+        if member is None or not self.withheld(candidates) >> member.slot & 1:
+            return ""
+        breaker = self.breaker_of(worker)
+        if breaker.state is BreakerState.NEW:
+            return "it is new here, and gets more when some tasks have ended well"
+        if breaker.state is BreakerState.PROBING:
+            return f"a task tries it; it was quarantined: {breaker.reason}"
+        return f"it is quarantined: {breaker.reason}"
 
     # Following the breaker
 
