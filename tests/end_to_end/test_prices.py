@@ -36,6 +36,24 @@ def test_tasks_say_what_they_have_cost(make_swarm: SwarmMaker) -> None:
     assert reasons == ["may cost 0.1, it asks 0.5"]
 
 
+def test_an_attempt_ends_before_it_costs_too_much(make_swarm: SwarmMaker) -> None:
+    swarm = make_swarm(PRICES.replace("floor = 0.5", "floor = 0.0"))
+    swarm.up(workers=1)
+    retry = {"on_error": True, "max_attempts": 3}
+    body = {"command": ["sleep", "30"], "max_cost": 0.1, "timeout": 20, "retry": retry}
+    process = swarm.client.submit(wait=30, **body)
+    function = swarm.client.submit(
+        wait=30, python="time:sleep", arguments=[30], max_cost=0.1, retry=retry
+    )
+    for task in (process, function):
+        assert (task.state, task.reason, task.code) == ("failed", "max_cost", "max_cost"), task
+        assert "stopped before it cost more than 0.1" in (task.error or "")
+        assert 0.0 < swarm.client.get(f"/api/v1/tasks/{task.id}")["cost"] <= 0.1
+        assert len(task.attempts) == 1
+    affordable = swarm.client.submit(wait=30, command=["sleep", "0.2"], max_cost=100.0)
+    assert affordable.state == "succeeded"
+
+
 def test_retries_end_where_the_next_one_would_be_too_dear(make_swarm: SwarmMaker) -> None:
     swarm = make_swarm(PRICES)
     swarm.up(workers=1)

@@ -323,9 +323,14 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True):
     scheduler, and shows them to nobody else. Without them it loses its results, and no more, when
     the scheduler restarts."""
 
+    spent: Annotated[list[Amount], MANY] = []
+    """What earlier attempts of each have cost, if that is limited; empty if it is not."""
+
     @property
     def is_sound(self) -> bool:
         count = len(self.indices)
+        if len(self.spent) not in (0, count):
+            return False
         if len(self.authenticators) not in (0, count * AUTHENTICATOR_BYTES):
             return False
         return 0 < count == len(self.numbers) and len(self.arguments) in (0, count)

@@ -22,10 +22,10 @@ from mycel.core.messages.refusals import (
 )
 from mycel.core.model.failures import code_of
 from mycel.core.model.outcome_limits import fitting, is_credible, made_credible
-from mycel.core.model.prices import cost
 from mycel.core.model.work import Finished, Run, Shape
 from mycel.core.ranges import REASON_CHARACTERS_MAX, bounded
 
+from .budgets import charged, ended_in_time, limited
 from .lane_table import LaneTable
 from .outcomes import Outcomes
 from .records import Held, Lane, Objection, SchedulerRecord, ShapeLanes, Unacknowledged
@@ -176,10 +176,13 @@ class Running:
         message: messages.Assign,
         bundle: messages.Bundle,
     ) -> None:
-        arguments = bundle.arguments or [b""] * len(bundle.indices)
+        count = len(bundle.indices)
+        arguments, spent = bundle.arguments or [b""] * count, bundle.spent or [0.0] * count
+        most = lanes.shape.max_cost
         attempt: int = bundle.first
         place = 0
-        for index, number, argument in zip(bundle.indices, bundle.numbers, arguments, strict=True):
+        tasks = zip(bundle.indices, bundle.numbers, arguments, spent, strict=True)
+        for index, number, argument, cost in tasks:
             self._runs += 1
             held = Held(
                 AttemptId(self._runs),
@@ -193,6 +196,7 @@ class Running:
                 bundle.work,
                 argument,
                 bundle.authenticators[place : place + AUTHENTICATOR_BYTES],
+                None if most is None else max(0.0, most - cost),
             )
             self._machine.held[held.run] = record.held[held.id] = held
             lanes.waiting.append(held)
@@ -236,13 +240,15 @@ class Running:
 
     @staticmethod
     def _run(lanes: ShapeLanes, held: Held) -> Run:
+        work = None if held.lane is None else limited(held.work, held.lane.rate, held.budget)
+        held.is_cost_limited = work is not None
         return Run(
             held.run,
             task_id(held.job_id, held.index),
             held.job_id,
             held.number,
             lanes.shape.user,
-            held.work,
+            work or held.work,
             held.arguments,
             "",
             lanes.scheduler,
@@ -384,6 +390,8 @@ class Running:
             if held.handed_back and bare.state == "cancelled":
                 handed_back.setdefault(lanes.scheduler, []).append(held.id)
                 continue
+            if held.is_cost_limited and held.budget is not None:
+                bare = ended_in_time(bare, held.budget)
             lanes.measure(max(0.0, bare.ended_at - bare.started_at))
             outcome = self._outcome(held, bare, rate)
             record = self._machine.scheduler(lanes.scheduler)
@@ -430,15 +438,8 @@ class Running:
             bare.cpu_seconds,
             held.authenticator,
             code_of(bare),
-            self._price(bare, rate),
+            charged(bare, self._machine.tariff.floor, rate, held.budget),
         )
-
-    def _price(self, bare: Finished, rate: float) -> float:
-        """Nothing, where this worker is to blame."""
-        floor = self._machine.tariff.floor
-        if bare.driver_fault or not (floor or rate):
-            return 0.0
-        return cost(floor, rate, bare.ended_at - bare.started_at)
 
     def _windows(self, touched: Touched, peer: PeerId) -> list[Window]:
         settings = self._machine.settings

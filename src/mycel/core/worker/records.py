@@ -46,9 +46,11 @@ class Held:
     __slots__ = (
         "arguments",
         "authenticator",
+        "budget",
         "handed_back",
         "id",
         "index",
+        "is_cost_limited",
         "job",
         "job_id",
         "killed",
@@ -74,6 +76,7 @@ class Held:
         work: Work,
         arguments: bytes,
         authenticator: bytes,
+        budget: float | None = None,
     ) -> None:
         self.run = run
         """This worker's own number for it: attempts of two schedulers may have the same id."""
@@ -89,6 +92,10 @@ class Held:
         self.arguments = arguments
         self.authenticator = authenticator
         """For its scheduler alone: drivers and tasks never see it."""
+        self.budget = budget
+        """What it may cost at the most."""
+        self.is_cost_limited = False
+        """Its time-out is what it can pay for."""
         self.lane: Lane | None = None
         self.started_at: float | None = None
         self.killed = False

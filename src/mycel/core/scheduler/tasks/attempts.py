@@ -29,7 +29,8 @@ from mycel.core.model.failures import (
 )
 from mycel.core.model.jobs import Block, TaskKey
 from mycel.core.model.json_depth import objection_to
-from mycel.core.model.work import SERVICE
+from mycel.core.model.prices import price_of
+from mycel.core.model.work import SERVICE, reserved
 from mycel.core.scheduler.attempt_table import AttemptTable
 from mycel.core.scheduler.records import AGE_SECONDS_MAX, Attempt, Worker, believed
 from mycel.core.scheduler.state import State
@@ -184,6 +185,8 @@ class Attempts:
         self, attempt: Attempt, outcome: Outcome, clock_offset: float, now: float, took: Took
     ) -> None:
         outcome = _credible(outcome)
+        if outcome.cost:
+            outcome = msgspec.structs.replace(outcome, cost=self._cost(attempt, outcome, now))
         if outcome.started_at:
             attempt.started_at = believed(outcome.started_at + clock_offset, now)
         if outcome.state == "succeeded":
@@ -201,6 +204,19 @@ class Attempts:
             self._ending.task(attempt, outcome, TaskState.SUCCEEDED, now)
         else:
             self._failed(attempt, outcome, now)
+
+    def _cost(self, attempt: Attempt, outcome: Outcome, now: float) -> float:
+        """As its worker says, up to what it has announced for a full machine and the time that
+        it had the task; never more than the task may cost."""
+        took = outcome.ended_at - outcome.started_at
+        held = now - attempt.sent_at
+        seconds = max(took, held) if attempt.block.old else held
+        need, tariff = reserved(attempt.slots.shape), attempt.worker.capabilities.price
+        believed_cost = min(outcome.cost, price_of(tariff, need, 1.0, seconds))
+        most = attempt.slots.shape.max_cost
+        if most is None:
+            return believed_cost
+        return min(believed_cost, max(0.0, most - self._ending.spent(attempt.key)))
 
     def _damage(self, outcome: Outcome) -> str:
         if outcome.digest != self._state.digest(outcome.value):
@@ -236,9 +252,9 @@ class Attempts:
         """Another attempt follows, or the task has failed."""
         state, settings = self._state, self._state.settings.retry
         state.unsuccessful_attempts += 1
+        if cause is Cause.WORKER:  # a task's own failure says nothing of its worker
+            self._measuring.failure(attempt.worker, at_fault=True, now=now)
         verdict = verdict_of(outcome.state, outcome.code, driver_fault=outcome.driver_fault)
-        if verdict is not Verdict.TASK:  # which says nothing of its worker
-            self._measuring.failure(attempt.worker, at_fault=cause is Cause.WORKER, now=now)
         self._guard.ended(attempt, verdict, now)
         history = state.histories.get(attempt.key, ())
         causes = [*(ended.cause for ended in history if ended.counts), cause.value]
@@ -257,6 +273,8 @@ class Attempts:
                 f"; {settings.poison_attempts} attempts in a row took their worker or "
                 "interpreter along, so it is not tried again"
             )
+        elif outcome.code == MAX_COST:
+            reason = MAX_COST
         elif not is_service and not is_retried(settings, specification.retry, cause, counted):
             if counted > 1:
                 error += f"; it was tried {counted} times"

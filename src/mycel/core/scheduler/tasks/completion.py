@@ -83,7 +83,7 @@ class Ending:
             self._unix(attempt.started_at),
             self._state.unix(now if reason else _end_of(attempt, outcome, now)),
             outcome.value_size,
-            self._spent(attempt) + cost_of(outcome),
+            self.spent(attempt.key) + cost_of(outcome),
             attempt.progress,
             outcome.code,
         )
@@ -182,11 +182,11 @@ class Ending:
         if state.ended_tasks > limits.retention_tasks or state.ended_bytes > limits.retention_bytes:
             state.timers.set(("prune", None), now)
 
-    def _spent(self, attempt: Attempt) -> float:
-        """What the earlier attempts of its task have cost."""
+    def spent(self, key: TaskKey) -> float:
+        """What the earlier attempts of a task have cost."""
         if not self._state.histories:
             return 0.0
-        return sum(ended.cost for ended in self._state.histories.get(attempt.key, ()))
+        return sum(ended.cost for ended in self._state.histories.get(key, ()))
 
     def _unix(self, when: float | None) -> float | None:
         return None if when is None else self._state.unix(when)

@@ -103,6 +103,8 @@ class Sending:
             bundle.numbers.append(attempt.number)
             if argument:
                 bundle.arguments.append(argument)
+            if slots.shape.max_cost is not None:
+                bundle.spent.append(self._ending.spent(key))
             attempt_id += 1
         if not worker.unaccepted:
             due = now + state.settings.health_check_timeout
@@ -140,7 +142,7 @@ class Sending:
 class _Bundling:
     """A bundle while attempts are added to it. One stream has the authenticators of all."""
 
-    __slots__ = ("arguments", "block", "first", "indices", "numbers", "page")
+    __slots__ = ("arguments", "block", "first", "indices", "numbers", "page", "spent")
 
     def __init__(self, first: AttemptId, block: Block, index: int) -> None:
         self.first = first
@@ -149,6 +151,7 @@ class _Bundling:
         self.indices: list[int] = []
         self.numbers: list[int] = []
         self.arguments: list[bytes] = []
+        self.spent: list[float] = []
 
     def takes(self, block: Block, index: int) -> bool:
         ours = self.block
@@ -167,6 +170,7 @@ class _Bundling:
             self.numbers,
             self.arguments,
             authenticators(source, self.first, self.indices),
+            self.spent,
         )
 
 
