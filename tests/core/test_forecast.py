@@ -110,7 +110,7 @@ def member(**capabilities: object) -> Member:
 def terms(
     worker: Member, need: Requirements = ONE_CORE, seconds: float = 100.0, **more: object
 ) -> Terms:
-    given = {"expected_seconds": seconds, "is_warm": True, **more}
+    given = {"expected_seconds": seconds, **more}
     return terms_of(worker, need, Weights(), **given)  # type: ignore[arg-type]
 
 
@@ -132,7 +132,7 @@ def test_each_term_counts_in_seconds() -> None:
     wired = member()
     wired.bandwidth = 1e9
     assert terms(wired, bytes_missing=10**9).transfer == 1.0
-    assert terms(member(), is_warm=False).start == 0.2
+    assert terms(member(), start_seconds=0.2).start == 0.2
     unknown = member()
     unknown.linked, unknown.rtt_seconds = False, None
     assert (terms(unknown).start, terms(unknown).round_trips) == (0.2, 0.1)

@@ -66,7 +66,7 @@ def choices(workers: Sequence[Record], shape: Shape, rules: Rules, last_turn: in
     elif rules.algorithm == "performance-aware":
         left = _quickest(left, mean)
     else:
-        left = _least(left, lambda one: weight(one, shape, rules))
+        left = _least(left, lambda one: weight(one, shape))
     if rules.prefer_local_workers:
         left = [one for one in left if one.local] or left
     left = [one for one in left if one.linked] or left
@@ -257,32 +257,40 @@ def _quickest(workers: list[Record], mean: int) -> list[Record]:
 # What `best` weighs
 
 
-def weight(one: Record, shape: Shape, rules: Rules) -> int:
+def weight(one: Record, shape: Shape) -> int:
     return (
-        min(16, load(one, rules.load_metric))
-        + _history_weight(one)
-        + _distance_weight(one.rtt_seconds)
-        + sum(one.capabilities.price.floor > bound for bound in (0.0, 0.01, 1.0))
-        + (0 if one.linked else 2)
+        _burden(one)
         + _fit_weight(one.capabilities, shape.requirements)
         + (0 if shape in one.has_run else 1)
     )
 
 
-def _history_weight(one: Record) -> int:
+def _burden(one: Record) -> int:
+    """For a task of one core, 1 GB and one second, in quarters of a doubling above 1 ms."""
+    cpu, memory, _, gpus, _ = expected_free(one)
+    has, price = one.capabilities, one.capabilities.price
+    cores = round(has.cpu_cores * 1000)
+    shares = [
+        1.0 - cpu / cores if cores > 0 else 0.0,
+        1.0 - memory / has.memory if has.memory > 0 else 0.0,
+        1.0 - sum(gpus) / (1000 * len(gpus)) if gpus else 0.0,
+    ]
+    taken = max(shares)
     value = score(one)
-    if value is None:
-        return 2
-    for step, bound in enumerate((12, 4, -4, -12)):
-        if step_of(value) >= bound:
-            return step
-    return 4
-
-
-def _distance_weight(rtt_seconds: float | None) -> int:
-    if rtt_seconds is None:
-        return 1
-    return sum(rtt_seconds > bound for bound in (0.005, 0.05, 0.2))
+    slower = 0.0 if value is None else min(10.0, 1.0 / value) - 1.0
+    hour = (price.cpu_core_hour * 1.0 + price.memory_gb_hour * 1.0 + price.gpu_hour * 0.0) * (
+        1.0 + price.surge * min(1.0, max(0.0, taken))
+    )
+    rtt = 0.05 if one.rtt_seconds is None else one.rtt_seconds
+    seconds = (
+        0.1 * taken
+        + 1.0 * slower
+        + 3600.0 * max(price.floor, hour / 3600.0)
+        + 2.0 * rtt
+        + (0.0 if one.linked else 0.2)
+    )
+    level = round(4 * math.log2(1.0 + abs(seconds) / 0.001))
+    return level if seconds >= 0.0 else -level
 
 
 def _fit_weight(has: Capabilities, need: Requirements) -> int:

@@ -3,7 +3,7 @@ that a stream of load reports leaves the indexes alone.
 
     load     by the metric that is set, what was just assigned included
     history  success rate over completion time, 1 being usual for its tasks, in steps of 2.4 %
-    burden   what speaks against it whatever the task: load, history, distance, price, no link
+    burden   what speaks against it whatever the task, in seconds, as `score` adds them up
     waste    what of it a task would leave unused: for `best`, the least fragmentation
 """
 
@@ -22,9 +22,6 @@ _STEP: Final = log(1.1) / 4
 _SCORE_BOUNDS: Final = (1e-6, 1e6)
 EQUAL_STEPS: Final = 4
 """Histories within 10 % are equal."""
-_RTT_STEPS_SECONDS: Final = (0.005, 0.05, 0.2)
-_PRICE_STEPS: Final = (0.0, 0.01, 1.0)
-_UNLINKED: Final = 2
 _SMALL_BYTES: Final = 1 << 33
 """Below 8 GiB nothing is saved by looking closer."""
 
@@ -48,6 +45,7 @@ class Member:
         "seen_at",
         "slot",
         "source",
+        "total",
         "usage",
     )
 
@@ -63,7 +61,9 @@ class Member:
         self.rtt_seconds: float | None = None
         self.bandwidth = 0.0
         """Bytes a second, as files were moved there lately; 0 if none were."""
-        self.free = total_of(capabilities)
+        self.total = total_of(capabilities)
+        """All of it, as if nothing were booked."""
+        self.free = self.total
         """As it says itself; of one that is not linked, all."""
         self.running = 0
         self.assigned: dict[int, tuple[Requirements, int]] = {}
@@ -145,31 +145,6 @@ def history_level(score: float) -> int:
 def mean_level(scores: float, count: int) -> int:
     """Where those stand that were not measured."""
     return history_level(max(_SCORE_BOUNDS[0], scores / count)) if count else 0
-
-
-# What speaks against it
-
-
-def burden(member: Member, load: int) -> int:
-    return (
-        min(LOAD_STEPS, load)
-        + _history_burden(member.score)
-        + _rtt_burden(member.rtt_seconds)
-        + sum(member.capabilities.price.floor > step for step in _PRICE_STEPS)
-        + (0 if member.linked else _UNLINKED)
-    )
-
-
-def _history_burden(score: float | None) -> int:
-    """0 for the quick and reliable to 4; 2 for the usual, and for those not measured."""
-    level = 0 if score is None else history_level(score)
-    return min(4, max(0, 2 - (level + EQUAL_STEPS) // (2 * EQUAL_STEPS)))
-
-
-def _rtt_burden(rtt_seconds: float | None) -> int:
-    if rtt_seconds is None:
-        return 1
-    return sum(rtt_seconds > step for step in _RTT_STEPS_SECONDS)
 
 
 # What would be wasted

@@ -20,6 +20,7 @@ import msgspec
 from mycel.core.model.work import Shape
 
 from .rank_terms import EQUAL_STEPS, Member
+from .score import Weights
 from .worker_sets import from_slot, slots_of, without
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class SelectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     load_metric: str = "task-count"
     prefer_local_workers: bool = True
     max_network_latency_seconds: float = 0.1
+    weights: Weights = Weights()
 
 
 class View:

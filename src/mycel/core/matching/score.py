@@ -11,7 +11,7 @@ too. The algorithm `best` orders workers by the sum of these terms:
 | `price`         | what the task would cost × `price_seconds`                                 |
 | `transfer`      | bytes of the task's files that are not there ÷ the measured bandwidth      |
 | `round_trips`   | its RTT × `round_trips`                                                     |
-| `start`         | `start_seconds` without a warm environment, `link_seconds` without a link  |
+| `start`         | what a cold environment takes, and `link_seconds` without a link           |
 | `fragmentation` | the GPUs and memory it would leave unused × what the task takes            |
 
 The first five are of the worker and the shape, so that indexes can keep workers in about this
@@ -20,16 +20,16 @@ order; `transfer` is of the single task, and orders the first few of them anew.
 
 from __future__ import annotations
 
+from math import log2
 from typing import Final, NamedTuple
 
 import msgspec
 
 from mycel.core.model.prices import price_of, share_taken
-from mycel.core.model.resources import Requirements
+from mycel.core.model.resources import USAGE_STEPS, Requirements
 from mycel.core.ranges import Amount
 
 from .rank_terms import Member, waste_floor
-from .slot_counts import total_of
 
 RERANKED: Final = 16
 """So many of those that indexes put first are ordered by all their terms."""
@@ -55,8 +55,10 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     transfer: Amount = 1.0
     round_trips: Amount = 2.0
     """There with the task, back with the result."""
-    start_seconds: Amount = 0.2
-    """To prepare an environment, a model or an image that did not run there lately."""
+    start_seconds: Amount = 0.02
+    """To start the first task of a kind on a worker…"""
+    prepare_seconds: Amount = 2.0
+    """…and if it brings packages or an image along."""
     link_seconds: Amount = 0.2
     """To call a worker without a link."""
     fragmentation: Amount = 0.2
@@ -87,23 +89,49 @@ def terms_of(
     expected_seconds: float | None,
     wait_seconds: float = 0.0,
     bytes_missing: int = 0,
-    is_warm: bool = False,
+    start_seconds: float = 0.0,
 ) -> Terms:
     """Of one task that needs so much, on this worker."""
     takes = EXPECTED_SECONDS if expected_seconds is None else expected_seconds
     has = member.capabilities
-    taken = share_taken(total_of(has), member.expected)
+    taken = share_taken(member.total, member.expected)
     return Terms(
-        wait=wait_seconds,
-        contention=weights.contention * taken * takes,
-        history=weights.history * takes * _slower(member.score),
-        price=weights.price_seconds * price_of(has.price, need, taken, takes),
-        transfer=weights.transfer * bytes_missing / (member.bandwidth or BANDWIDTH),
-        round_trips=weights.round_trips * _rtt(member),
-        start=(0.0 if is_warm else weights.start_seconds)
-        + (0.0 if member.linked else weights.link_seconds),
-        fragmentation=weights.fragmentation * takes * waste(member, need) / _WASTE_STEPS,
+        wait_seconds,
+        weights.contention * _crowd(member, taken) * takes,
+        weights.history * takes * _slower(member.score),
+        weights.price_seconds * price_of(has.price, need, taken, takes),
+        weights.transfer * bytes_missing / (member.bandwidth or BANDWIDTH),
+        weights.round_trips * _rtt(member),
+        start_seconds + (0.0 if member.linked else weights.link_seconds),
+        weights.fragmentation * takes * waste(member, need) / _WASTE_STEPS,
     )
+
+
+def burden(member: Member, weights: Weights) -> int:
+    """What speaks against it for a task of one core and a second, in steps of 19 % above a few
+    milliseconds: small changes change no index."""
+    taken = share_taken(member.total, member.expected)
+    seconds = (
+        weights.contention * _crowd(member, taken)
+        + weights.history * _slower(member.score)
+        + weights.price_seconds * price_of(member.capabilities.price, _REFERENCE, taken, 1.0)
+        + weights.round_trips * _rtt(member)
+        + (0.0 if member.linked else weights.link_seconds)
+    )
+    level = round(_STEPS * log2(1.0 + abs(seconds) / _STEP_SECONDS))
+    return level if seconds >= 0.0 else -level  # who is quicker than usual makes up for much
+
+
+_REFERENCE: Final = Requirements(cpu_cores=1.0, min_memory=10**9)
+_STEPS: Final = 4
+"""To each doubling."""
+_STEP_SECONDS: Final = 0.001
+
+
+def _crowd(member: Member, taken: float) -> float:
+    """How much of it is in use, by whomever."""
+    usage = member.usage
+    return taken if usage is None else max(taken, usage.cpu / USAGE_STEPS)
 
 
 def _slower(score: float | None) -> float:

@@ -10,7 +10,8 @@ Workers that are linked and workers that are only known, from the DHT, live here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final, TypeVar
 
 from mycel.core.model.resources import Capabilities, Free, Requirements, Usage
@@ -22,18 +23,22 @@ from .indexes import Levels
 from .rank_terms import (
     LOAD_METRICS,
     Member,
-    burden,
     history_level,
     mean_level,
     score_of,
 )
 from .ranking import ALGORITHMS, Algorithm, Order, SelectionSettings, View
+from .score import RERANKED, Terms, burden, terms_of
 from .slot_counts import has_room, total_of
 from .worker_sets import mask_of, slots_of, without
 
 Key = TypeVar("Key")
 SHAPES_KEPT_MAX: Final = 256
 FILES_KEPT_MAX: Final = 4096
+_MEASURED_BYTES_MIN: Final = 1 << 20
+"""Smaller files say more of the round trip than of the bandwidth."""
+_BANDWIDTH_SHARE: Final = 0.3
+"""What one more transfer counts in the mean."""
 _WRONG_MAX: Final = 32
 """So many that only seemed to have room, and the rest is looked at one by one."""
 
@@ -66,6 +71,8 @@ class Pool:
         """Who has run a shape before."""
         self.data: dict[str, int] = {}
         """Who has a file, by its digest; the one that was seen longest ago is first."""
+        self._sizes: dict[str, int] = {}
+        """Of files, by digest, in bytes."""
         self.apply(settings or SelectionSettings(), algorithms)
 
     def apply(
@@ -117,11 +124,11 @@ class Pool:
         elif member.capabilities != capabilities:
             self.eligibility.put(member.slot, member.capabilities, capabilities)
             member.capabilities = capabilities
-            member.free = total_of(capabilities)
+            member.free = member.total = total_of(capabilities)
             member.foresee()
         member.linked, member.local = linked, local
         if not linked:
-            member.free, member.running = total_of(capabilities), 0
+            member.free, member.running = member.total, 0
             member.foresee()
         member.source, member.seen_at = source, seen_at
         self.linked = _with(self.linked, member.slot, linked)
@@ -168,7 +175,7 @@ class Pool:
             member.running = running
             load = self._load_of(member)
             self.load.put(member.slot, load)
-            self.burden.put(member.slot, burden(member, load))
+            self.burden.put(member.slot, burden(member, self.settings.weights))
 
     def set_available(self, member: Member, available: bool) -> None:
         if member.available != available:
@@ -179,7 +186,7 @@ class Pool:
         member.rtt_seconds = seconds
         is_far = seconds > self.settings.max_network_latency_seconds
         self.far = _with(self.far, member.slot, is_far)
-        self.burden.put(member.slot, burden(member, self._load_of(member)))
+        self.burden.put(member.slot, burden(member, self.settings.weights))
 
     def measure(self, member: Member, success_rate: float, relative_seconds: float) -> None:
         """`relative_seconds`: how long its tasks take, 1 being the mean of their shapes."""
@@ -193,7 +200,7 @@ class Pool:
         if level == self.history.get(member.slot):
             return
         self.history.put(member.slot, level)
-        self.burden.put(member.slot, burden(member, self._load_of(member)))
+        self.burden.put(member.slot, burden(member, self.settings.weights))
 
     def has_run(self, member: Member, shape: Shape) -> None:
         """Its environment, model or image is there from now on."""
@@ -202,10 +209,18 @@ class Pool:
             _bound(self.warm, SHAPES_KEPT_MAX)
             self.warm[shape] = warm | 1 << member.slot
 
-    def has_data(self, member: Member, digest: str) -> None:
+    def has_data(self, member: Member, digest: str, size: int = 0, seconds: float = 0.0) -> None:
+        """`seconds` is what it took to move the file there, if it was moved."""
         having = self.data.pop(digest, 0)
         _bound(self.data, FILES_KEPT_MAX)
         self.data[digest] = having | 1 << member.slot
+        if size:
+            _bound(self._sizes, FILES_KEPT_MAX)
+            self._sizes[digest] = size
+        if size >= _MEASURED_BYTES_MIN and seconds > 0.0:
+            rate = size / seconds
+            before = member.bandwidth or rate
+            member.bandwidth = before + _BANDWIDTH_SHARE * (rate - before)
 
     def having(self, digests: Iterable[str]) -> int:
         """Who has all of these files, as far as that is known; if nobody has, who has any."""
@@ -233,7 +248,7 @@ class Pool:
         slot = member.slot
         load = self._load_of(member)
         self.load.put(slot, load)
-        self.burden.put(slot, burden(member, load))
+        self.burden.put(slot, burden(member, self.settings.weights))
         self._room.put(slot, member.expected)
 
     @property
@@ -267,6 +282,8 @@ class Pool:
         excluded: int = 0,
         avoided: int = 0,
         having_data: int = 0,
+        files: Collection[str] = (),
+        expected_seconds: float | None = None,
     ) -> Member | None:
         """The first of the candidates with room; one of those to avoid only if there is no
         other. It has the last turn then."""
@@ -276,7 +293,7 @@ class Pool:
         need = reserved(shape)
         among = self._room.cut(among, need)
         for mask in (without(among, avoided), among & avoided) if avoided else (among,):
-            found = self._first_with_room(mask, shape, need, random, having_data)
+            found = self._first_with_room(mask, shape, random, having_data, files, expected_seconds)
             if found is not None:
                 self.turn = found.slot + 1
                 return found
@@ -286,17 +303,64 @@ class Pool:
         self,
         mask: int,
         shape: Shape,
-        need: Requirements,
         random: Callable[[], float],
         having_data: int,
+        files: Collection[str],
+        expected_seconds: float | None,
     ) -> Member | None:
         if not mask:
             return None
         if mask & (mask - 1) == 0:
             only = self.at(mask.bit_length() - 1)
-            return only if has_room(need, only.capabilities, only.expected) else None
-        found = next(self.ranked(shape, random, among=mask, having_data=having_data), None)
-        return found[0] if found is not None and found[1] else None
+            return only if has_room(reserved(shape), only.capabilities, only.expected) else None
+        ranked = self.ranked(shape, random, among=mask, having_data=having_data)
+        if self.settings.algorithm != "best":
+            found = next(ranked, None)
+            return found[0] if found is not None and found[1] else None
+        first = [member for member, has in islice(ranked, RERANKED) if has]
+        if having_data & mask:
+            first += self._with_room(having_data & mask, reserved(shape))
+        if len(first) < 2:
+            return first[0] if first else None
+        return min(first, key=lambda one: self.terms(one, shape, files, expected_seconds).total)
+
+    def _with_room(self, mask: int, need: Requirements) -> list[Member]:
+        """Some of them, from a place of their own: those with a file may be all."""
+        return [self.at(slot) for slot in islice(self._having_room(need, mask), RERANKED)]
+
+    def terms(
+        self,
+        member: Member,
+        shape: Shape,
+        files: Collection[str] = (),
+        expected_seconds: float | None = None,
+        wait_seconds: float = 0.0,
+    ) -> Terms:
+        """What speaks for and against it, for a task of this shape that needs these files."""
+        return terms_of(
+            member,
+            reserved(shape),
+            self.settings.weights,
+            expected_seconds=expected_seconds,
+            wait_seconds=wait_seconds,
+            bytes_missing=self._bytes_missing(member, files),
+            start_seconds=self._start_seconds(member, shape),
+        )
+
+    def _start_seconds(self, member: Member, shape: Shape) -> float:
+        if self.warm.get(shape, 0) >> member.slot & 1:
+            return 0.0
+        weights = self.settings.weights
+        is_brought = bool(shape.environment or shape.image)
+        return weights.prepare_seconds if is_brought else weights.start_seconds
+
+    def _bytes_missing(self, member: Member, files: Collection[str]) -> int:
+        """Of files that nobody has fetched yet the size is not known."""
+        return sum(
+            self._sizes.get(digest, 0)
+            for digest in files
+            if not self.data.get(digest, 0) >> member.slot & 1
+        )
 
     def ranked(
         self,

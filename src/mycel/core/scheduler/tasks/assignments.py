@@ -196,6 +196,8 @@ class Placement:
             excluded=self._left_out(queue),
             avoided=self._failed_before(queue),
             having_data=state.having_next_files(queue),
+            files=queue.next_files(),
+            expected_seconds=queue.usual.seconds,
         )
         return None if member is None else state.workers[PeerId(member.key)]
 
