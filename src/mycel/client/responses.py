@@ -278,6 +278,18 @@ class Obstacle(msgspec.Struct):
     count: int
 
 
+class RankedWorker(msgspec.Struct):
+    """A worker that may be given a task; the one with the fewest seconds is first."""
+
+    peer: str
+    name: str
+    eta_seconds: float | None
+    """When it has room: 0 is now, None if nobody can tell."""
+    seconds: float
+    terms: dict[str, float]
+    """What adds up to `seconds`: wait, contention, history, price, transfer, …"""
+
+
 class Explanation(msgspec.Struct):
     job_id: str
     index: int
@@ -290,6 +302,7 @@ class Explanation(msgspec.Struct):
     next_try_seconds: float | None
     workers_fitting: int = 0
     estimated_start_seconds: float | None = None
+    ranking: list[RankedWorker] = []
 
 
 class StagePreview(msgspec.Struct):

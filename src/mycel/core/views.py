@@ -218,6 +218,19 @@ class Obstacle(msgspec.Struct, frozen=True):
     count: int
 
 
+class RankedWorker(msgspec.Struct, frozen=True):
+    """A worker that may be given a task, and what speaks for and against it."""
+
+    peer: PeerId
+    name: str
+    eta_seconds: float | None
+    """When it has room: 0 is now, None if nobody can tell."""
+    seconds: float
+    """The sum of `terms`: the worker with the least is first."""
+    terms: dict[str, float]
+    """Seconds, by name; see `core.matching.score`."""
+
+
 ENDED: Final = "ended"
 
 
@@ -237,6 +250,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """That could ever run it."""
     estimated_start_seconds: float | None = None
     """While it waits, and if it is known how long its kind takes."""
+    ranking: list[RankedWorker] = []
+    """While it waits: the workers that rank first for it."""
 
 
 class Figures(msgspec.Struct, frozen=True):

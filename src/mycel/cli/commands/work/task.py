@@ -30,6 +30,13 @@ def explain(given: list[str]) -> int:
         if more > 0:
             who = f"{obstacle.count} workers ({who} and {more} more)"
         print(f"  {who}: {obstacle.reason}{' (for now)' if obstacle.temporary else ''}")
+    if found.ranking:
+        print("first in order, and what speaks against each, in seconds:")
+    for one in found.ranking:
+        eta = "?" if one.eta_seconds is None else f"{one.eta_seconds:.0f} s"
+        room = "has room" if one.eta_seconds == 0.0 else f"has room in {eta}"
+        terms = ", ".join(f"{name} {value:.3g}" for name, value in one.terms.items() if value)
+        print(f"  {one.name or one.peer}: {one.seconds:.3g} ({terms or 'nothing'}); {room}")
     if not found.workers_known:
         print("  no worker is known")
     return 0

@@ -21,7 +21,9 @@ from mycel.core.scheduler.tasks.shape_queue import ShapeQueue
 from mycel.core.scheduler.trust.guard import Guard
 from mycel.core.scheduler.workers.slot_books import room_of
 from mycel.core.states import StageState, TaskState, WorkerState
-from mycel.core.views import ENDED, Explanation, Obstacle, TaskView
+from mycel.core.views import ENDED, Explanation, Obstacle, RankedWorker, TaskView
+
+from .worker_ranking import Ranking
 
 NAMES_SHOWN: Final = 5
 NO_ROOM: Final = "it fits, and has no room now"
@@ -38,6 +40,7 @@ class Explaining:
     def __init__(self, state: State, guard: Guard) -> None:
         self._state = state
         self._guard = guard
+        self._ranking = Ranking(state)
 
     def reason(self, block: Block, key: TaskKey) -> str:
         """In a word why a task waits."""
@@ -69,6 +72,11 @@ class Explaining:
         if wait is None and queue is not None:
             position = queue.position(block, index)
             estimate = _seconds_until(queue, position)
+        ranking = self._ranking.first(block, index, now)
+        if estimate is None and wait is None and not position:
+            estimate = min(
+                (one.eta_seconds for one in ranking if one.eta_seconds is not None), default=None
+            )
         obstacles = self.obstacles(shape)
         is_busy = any(row.reason == NO_ROOM for row in obstacles)
         summary = self._summary(queue, view.reason, wait, position, estimate, is_busy)
@@ -82,6 +90,7 @@ class Explaining:
             position=position,
             wait=wait,
             estimate=estimate,
+            ranking=ranking,
         )
 
     def _explanation(
@@ -96,6 +105,7 @@ class Explaining:
         position: int | None = None,
         wait: float | None = None,
         estimate: float | None = None,
+        ranking: list[RankedWorker] | None = None,
     ) -> Explanation:
         pool = self._state.pool
         return Explanation(
@@ -110,6 +120,7 @@ class Explaining:
             next_try_seconds=wait,
             workers_fitting=pool.eligible(block.group.shape).bit_count(),
             estimated_start_seconds=estimate,
+            ranking=ranking or [],
         )
 
     def _summary(
