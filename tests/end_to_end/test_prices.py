@@ -41,8 +41,8 @@ def test_an_attempt_ends_before_it_costs_too_much(make_swarm: SwarmMaker) -> Non
     swarm.up(workers=1)
     retry = {"on_error": True, "max_attempts": 3}
     body = {"command": ["sleep", "30"], "max_cost": 0.1, "timeout": 20, "retry": retry}
-    process = swarm.client.submit(wait=30, **body)
-    function = swarm.client.submit(
+    process = swarm.client.submit_task(wait=30, **body)
+    function = swarm.client.submit_task(
         wait=30, python="time:sleep", arguments=[30], max_cost=0.1, retry=retry
     )
     for task in (process, function):
@@ -50,7 +50,7 @@ def test_an_attempt_ends_before_it_costs_too_much(make_swarm: SwarmMaker) -> Non
         assert "stopped before it cost more than 0.1" in (task.error or "")
         assert 0.0 < swarm.client.get(f"/api/v1/tasks/{task.id}")["cost"] <= 0.1
         assert len(task.attempts) == 1
-    affordable = swarm.client.submit(wait=30, command=["sleep", "0.2"], max_cost=100.0)
+    affordable = swarm.client.submit_task(wait=30, command=["sleep", "0.2"], max_cost=100.0)
     assert affordable.state == "succeeded"
 
 

@@ -354,18 +354,44 @@ class RetryPolicy(_Section, frozen=True):
     """A task that takes its worker or interpreter along so often in a row is stopped."""
 
 
+class ScoreWeights(_Section, frozen=True):
+    """What counts in the algorithm `best`, which adds it up in seconds; 0 leaves it out."""
+
+    price_seconds: Amount = 3600.0
+    """So many seconds of waiting are worth one unit of price."""
+    contention: Amount = 0.1
+    """A task on a machine that others fill takes so much longer, as a share."""
+    history: Amount = 1.0
+    transfer: Amount = 1.0
+    """Of files that the worker does not have."""
+    round_trips: Amount = 2.0
+    start_seconds: Amount = 0.02
+    """To start the first task of a kind on a worker…"""
+    prepare_seconds: Amount = 2.0
+    """…and if it brings packages or an image along."""
+    link_seconds: Amount = 0.2
+    """To call a worker without a connection."""
+    fragmentation: Amount = 0.2
+    """GPUs and memory that the task would leave unused."""
+
+
 class LoadBalancing(_Section, frozen=True):
     strategy: Literal["least-loaded", "random", "performance"] = "least-loaded"
     load_metric: Literal["task-count", "cpu-usage", "memory-usage"] = "task-count"
     prefer_local_workers: bool = True
     max_network_latency: Duration = 100.0
     """Milliseconds."""
+    weights: ScoreWeights = ScoreWeights()
 
 
 class FaultTolerance(_Section, frozen=True):
     health_check_interval: Duration = 30.0
     health_check_timeout: Duration = 5.0
     max_consecutive_failures: Positive = 3
+    """Missed checks, and a worker is dead; attempts that failed by its own fault, and it is
+    quarantined."""
+    quarantine_seconds: Duration = 10.0
+    """Until a task tries a quarantined worker; twice as long each further time, up to 600."""
     enable_retries: bool = True
     max_retries: Count = 3
     retry_backoff: Literal["exponential", "linear", "constant"] = "exponential"

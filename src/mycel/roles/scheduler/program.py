@@ -24,7 +24,7 @@ from mycel.config import Configuration
 from mycel.config.conflicts import risks
 from mycel.config.settings import Api
 from mycel.core.events import DataHeld, Event
-from mycel.core.machine_settings import RetrySettings, SchedulerSettings
+from mycel.core.machine_settings import BreakerSettings, RetrySettings, SchedulerSettings
 from mycel.core.matching import Algorithm
 from mycel.core.scheduler import Scheduler
 from mycel.discovery.peer_book import PeerBook
@@ -82,6 +82,10 @@ def settings_of(configuration: Configuration) -> SchedulerSettings:
         linked_workers_max=scheduler.max_linked_workers,
         known_workers_max=scheduler.max_known_workers,
         selection=selection_of(scheduler),
+        breaker=BreakerSettings(
+            failures_max=health.max_consecutive_failures,
+            quarantine_seconds=health.quarantine_seconds,
+        ),
         retry=RetrySettings(
             enable_retries=health.enable_retries,
             max_attempts=retry.max_attempts,

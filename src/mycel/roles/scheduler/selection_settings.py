@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
+import msgspec
+
 from mycel.config.plugin_names import ALGORITHMS_GROUP, installed_algorithms
 from mycel.config.settings import Scheduler
 from mycel.core.matching import ALGORITHMS, Algorithm, SelectionSettings
+from mycel.core.matching.score import Weights
 from mycel.roles.role_process import RoleFault
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ def selection_of(scheduler: Scheduler) -> SelectionSettings:
         load_metric=balancing.load_metric,
         prefer_local_workers=balancing.prefer_local_workers,
         max_network_latency_seconds=balancing.max_network_latency / 1000.0,
+        weights=Weights(**msgspec.structs.asdict(balancing.weights)),
     )
 
 
