@@ -94,7 +94,7 @@ class Stage:
         world.addresses_of = lambda peer: self.addresses.get(peer, ())
         self.addresses: dict[PeerId, tuple[str, ...]] = {}
         self.held: list[tuple[PeerId, str]] = []
-        world.holds = lambda peer, digest: self.held.append((peer, digest))
+        world.holds = lambda peer, digest, *_: self.held.append((peer, digest))
         store = BlobStore(folder / "scheduler", 200 << 20, evicts=False)
         book = BlobClaims(folder / "book.db")
         self.keeping = Scheduler(store, book, world, _silent, wall=lambda: self.now)

@@ -67,12 +67,17 @@ class TestFilter:
         pool.set_available(member(pool, "a"), True)
         assert order(pool) == "ab"
 
-    def test_a_far_worker_is_asked_only_if_no_closer_one_could_ever_run_it(self) -> None:
+    def test_a_far_worker_is_asked_only_if_no_closer_one_takes_it(self) -> None:
         pool = pool_of("ab", settings(max_network_latency_seconds=0.1))
         pool.set_rtt(member(pool, "b"), 0.3)
         assert order(pool) == "a"
         pool.set_available(member(pool, "a"), False)
-        assert order(pool) == "", "the closer one could run it, only not now"
+        assert order(pool) == "b", "the closer one takes nothing now"
+        pool.set_available(member(pool, "a"), True)
+        use(pool, "a", cores=4.0)
+        assert order(pool) == "a", "it has only no room"
+        only = pool.filtered(TASK, refusing=1 << member(pool, "a").slot)
+        assert only == 1 << member(pool, "b").slot, "the closer one does not want it"
         pool.remove("a")
         assert order(pool) == "b"
 

@@ -65,8 +65,9 @@ class SchedulerView:
     """The job and index of an assignment, if that worker holds it."""
     user_of: Callable[[str], str | None]
     addresses_of: Callable[[PeerId], tuple[str, ...]]
-    holds: Callable[[PeerId, str], None]
-    """Is told of each blob that a worker has in its cache, or is about to have."""
+    holds: Callable[[PeerId, str, int, float], None]
+    """Is told of each blob that a worker has in its cache, or is about to have: its size, and
+    how many seconds it took to move it from here, or 0."""
 
 
 class SchedulerBlobs(BlobServer):
@@ -262,7 +263,7 @@ class SchedulerBlobs(BlobServer):
             places = () if get.insist else self._places(channel.peer, digest)
             if places:
                 channel.write(Elsewhere(places))
-                self._world.holds(channel.peer, digest)
+                self._world.holds(channel.peer, digest, self.store.size(digest), 0.0)
             else:
                 await self._send(channel, digest)
 
@@ -300,12 +301,13 @@ class SchedulerBlobs(BlobServer):
     async def _send(self, channel: Channel, digest: Digest) -> None:
         channel.write(Found(self.store.size(digest)))
         self._sending += 1
+        began = time.monotonic()
         try:
             last = await answer_pieces(channel, self.store, digest, self.threads, self.traffic)
         finally:
             self._sending -= 1
         if isinstance(last, Kept):
-            self._is_held(digest, channel.peer)
+            self._is_held(digest, channel.peer, time.monotonic() - began)
 
     async def _take(self, channel: Channel, put: Put) -> None:
         digest = digests.parse(put.digest)
@@ -327,9 +329,10 @@ class SchedulerBlobs(BlobServer):
         self._is_held(digest, channel.peer)
         channel.write(Kept())
 
-    def _is_held(self, digest: Digest, worker: PeerId) -> None:
+    def _is_held(self, digest: Digest, worker: PeerId, seconds: float = 0.0) -> None:
+        """`seconds` is what it took to move it there."""
         self._holders.setdefault(digest, {})[worker] = None
-        self._world.holds(worker, digest)
+        self._world.holds(worker, digest, self.store.size(digest), seconds)
 
     async def _take_in(self, channel: Channel, digest: Digest, size: int, job: JobId) -> None:
         user = self._world.user_of(job)

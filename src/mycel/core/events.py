@@ -108,6 +108,10 @@ class DataHeld(Event, frozen=True):
 
     peer: PeerId
     digest: str
+    size: int = 0
+    """In bytes; 0 if that is not known."""
+    seconds: float = 0.0
+    """What it took to move it there from here; 0 if it was not."""
 
 
 # Discovery, for the scheduler
@@ -143,9 +147,11 @@ class WorkerWithdrawn(Event, frozen=True):
 
 
 class WorkerIsLocal(Event, frozen=True):
-    """It runs on the scheduler's own machine, or in its process."""
+    """It runs on the scheduler's own machine."""
 
     peer: PeerId
+    same_node: bool = False
+    """In its own process, even."""
 
 
 # The journal, for the scheduler

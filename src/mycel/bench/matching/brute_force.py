@@ -3,7 +3,7 @@
 It shares no code with `core.matching` and none of its indexes; it is what the matching engine
 has to agree with. The rules are those of the documentation:
 
-    filter     the whole requirement, healthy; a far worker only if no closer one could ever run it
+    filter     the whole requirement, healthy; a far worker only if no closer one takes it
     order      those with room first, then by the algorithm
     tie-break  a local one, one that is linked already, then the strategy
 """
@@ -52,8 +52,8 @@ def choices(workers: Sequence[Record], shape: Shape, rules: Rules, last_turn: in
     the round that had the last turn."""
     able = [one for one in workers if is_able(one.capabilities, shape)]
     far_from = rules.max_network_latency_seconds
-    close = [one for one in able if one.rtt_seconds is None or one.rtt_seconds <= far_from]
-    left = [one for one in close or able if one.available]
+    able = [one for one in able if one.available]
+    left = [one for one in able if one.rtt_seconds is None or one.rtt_seconds <= far_from] or able
     with_room = [one for one in left if has_room(one, taken_by(shape))]
     left = with_room or left
     if not left:

@@ -1,8 +1,8 @@
 """In which order workers are asked: filter, order, tie-break.
 
-    filter     the whole requirement, healthy; a far worker only if no closer one could ever run it
+    filter     the whole requirement, healthy; a far worker only if no closer one takes such tasks
     order      those with room first, then by the algorithm
-    tie-break  a local one, one that is linked already, then the strategy
+    tie-break  one of this process, of this machine, one that is linked, then the strategy
 
 An algorithm is a function that cuts a set of workers into sets of equals, the best first. It
 gets the set as a mask and a `View` that knows how to cut by load, by history, by burden and
@@ -59,6 +59,10 @@ class View:
         self.random = random
         self.having_data = having_data
         """Who has the files that the next task needs."""
+
+    @property
+    def own(self) -> int:
+        return self._pool.own
 
     @property
     def local(self) -> int:
@@ -185,7 +189,9 @@ STRATEGIES: Final[Mapping[str, Algorithm]] = {
 
 
 def local_first(mask: int, view: View) -> Iterator[int]:
-    return _preferring(mask, view.local)
+    """Those of the scheduler's own process first, then those of its machine."""
+    for part in _preferring(mask, view.own):
+        yield from _preferring(part, view.local)
 
 
 def linked_first(mask: int, view: View) -> Iterator[int]:

@@ -62,6 +62,8 @@ class Pool:
         self.available = 0
         self.linked = 0
         self.local = 0
+        self.own = 0
+        """In the scheduler's own process."""
         self.far = 0
         """Farther than `max_network_latency`."""
         self.measured = 0
@@ -152,6 +154,7 @@ class Pool:
         self.available = _with(self.available, slot, False)
         self.linked = _with(self.linked, slot, False)
         self.local = _with(self.local, slot, False)
+        self.own = _with(self.own, slot, False)
         self.far = _with(self.far, slot, False)
         self.measured = _with(self.measured, slot, False)
         for shape, warm in self.warm.items():
@@ -181,6 +184,9 @@ class Pool:
         if member.available != available:
             member.available = available
             self.available = _with(self.available, member.slot, available)
+
+    def set_own(self, member: Member) -> None:
+        self.own |= 1 << member.slot
 
     def set_rtt(self, member: Member, seconds: float) -> None:
         member.rtt_seconds = seconds
@@ -264,21 +270,23 @@ class Pool:
     def can_run(self, member: Member, shape: Shape) -> bool:
         return bool(self.eligibility.eligible(shape) >> member.slot & 1)
 
-    def filtered(self, shape: Shape) -> int:
-        """The filter: the whole requirement, healthy, and near unless none is."""
-        eligible = self.eligibility.eligible(shape)
-        near = without(eligible, self.far)
-        return (near or eligible) & self.available
+    def filtered(self, shape: Shape, refusing: int = 0) -> int:
+        """The filter: the whole requirement, healthy, willing, and near unless none of those
+        is. One that has only no room at the moment is waited for."""
+        able = without(self.eligibility.eligible(shape) & self.available, refusing)
+        return without(able, self.far) or able
 
-    def candidates(self, shape: Shape) -> int:
-        """Those with a link that may be sent such a task, with room or without."""
-        return self.filtered(shape) & self.linked
+    def candidates(self, shape: Shape, refusing: int = 0) -> int:
+        """Those with a link that may be sent such a task, with room or without. `refusing` are
+        workers that do not take this shape, or its user's tasks."""
+        return self.filtered(shape, refusing) & self.linked
 
     def best(
         self,
         shape: Shape,
         random: Callable[[], float],
         *,
+        refusing: int = 0,
         excluded: int = 0,
         avoided: int = 0,
         having_data: int = 0,
@@ -287,7 +295,7 @@ class Pool:
     ) -> Member | None:
         """The first of the candidates with room; one of those to avoid only if there is no
         other. It has the last turn then."""
-        among = self.candidates(shape)
+        among = self.candidates(shape, refusing)
         if excluded:
             among = without(among, excluded)
         need = reserved(shape)
@@ -313,7 +321,7 @@ class Pool:
         if mask & (mask - 1) == 0:
             only = self.at(mask.bit_length() - 1)
             return only if has_room(reserved(shape), only.capabilities, only.expected) else None
-        ranked = self.ranked(shape, random, among=mask, having_data=having_data)
+        ranked = self.ranked(shape, random, among=mask, having_data=having_data, filtered=True)
         if self.settings.algorithm != "best":
             found = next(ranked, None)
             return found[0] if found is not None and found[1] else None
@@ -369,10 +377,12 @@ class Pool:
         among: int = -1,
         excluded: int = 0,
         having_data: int = 0,
+        filtered: bool = False,
     ) -> Iterator[tuple[Member, bool]]:
         """Whom of these to ask, the best first, each with whether it has room now. The pool
-        must not be changed before the last one is asked for."""
-        candidates = self.filtered(shape) & among
+        must not be changed before the last one is asked for. With `filtered`, `among` went
+        through the filter already."""
+        candidates = among if filtered else self.filtered(shape) & among
         if excluded:
             candidates = without(candidates, excluded)
         need = reserved(shape)

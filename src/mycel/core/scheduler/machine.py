@@ -444,12 +444,12 @@ class Scheduler:
             self._roster.round_trip(worker, event.seconds)
 
     def _worker_is_local(self, event: events.WorkerIsLocal, now: float) -> None:
-        self._roster.is_local(event.peer, now)
+        self._roster.is_local(event.peer, event.same_node, now)
 
     def _data_held(self, event: events.DataHeld, now: float) -> None:
         worker = self.state.workers.get(event.peer)
         if worker is not None and worker.member is not None:
-            self.state.pool.has_data(worker.member, event.digest)
+            self.state.pool.has_data(worker.member, event.digest, event.size, event.seconds)
 
     def _received(self, event: events.Received, now: float) -> None:
         message = event.message

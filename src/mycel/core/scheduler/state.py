@@ -122,7 +122,9 @@ class State:
         self.principals: dict[PeerId, Principal] = {}
         """Of workers that have, or had, a link; the oldest are forgotten."""
         self.local_workers: set[PeerId] = set()
-        """Those of this process, or of this machine."""
+        """Those of this machine…"""
+        self.own_workers: set[PeerId] = set()
+        """…and of this process."""
         self.known = KnownWorkers(settings.known_workers_max, self._pool)
         """Workers without a link; none is in both tables."""
         self.linked: dict[PeerId, Worker] = {}

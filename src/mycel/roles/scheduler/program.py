@@ -275,6 +275,7 @@ def _node(
         gateways=tuple(configuration.swarm.bootstrap),
         announce_seconds=configuration.scheduler.announce_interval,
         survey_seconds=configuration.scheduler.discovery_interval,
+        own_peers=lambda: [one.peer for one in program.companions],
         ways=ways_of(configuration),
         random=random.Random(),
         note=program.note,
@@ -313,7 +314,7 @@ def keeping_of(
     world.task_of = machine.task_of
     world.user_of = machine.user_of
     world.addresses_of = machine.addresses_of
-    world.holds = lambda peer, digest: post(DataHeld(peer, digest))
+    world.holds = lambda *held: post(DataHeld(*held))
     return SchedulerBlobs(
         store,
         BlobClaims(folder / "book.db"),

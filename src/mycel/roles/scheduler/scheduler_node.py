@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -107,6 +107,7 @@ class SchedulerNode(Member):
         gateways: tuple[str, ...],
         announce_seconds: float,
         survey_seconds: float | None = None,
+        own_peers: Callable[[], Collection[str]] = tuple,
         ways: Ways,
         random: Random,
         note: NoteLine,
@@ -168,6 +169,8 @@ class SchedulerNode(Member):
         self._topic = schedulers_topic(swarm_name)
         self._credentials = credentials
         self._announce_seconds = announce_seconds
+        self._own_peers = own_peers
+        """Of other roles in this process."""
         self._announcements = 0
         self._announced_at = -ANNOUNCE_SECONDS_MIN
         self._ways = ways
@@ -304,7 +307,7 @@ class SchedulerNode(Member):
     def connected(self, peer: PeerId, admission: Admission, address: str, relayed: bool) -> None:
         super().connected(peer, admission, address, relayed)
         if "worker" in admission.roles and not relayed and address.startswith(LOOPBACK):
-            self.post(WorkerIsLocal(peer))
+            self.post(WorkerIsLocal(peer, peer in self._own_peers()))
         if "gateway" in admission.roles:
             # A gateway is a door to others: what was said before it nobody heard.
             self._say_where()

@@ -196,8 +196,8 @@ class Explaining:
         linked = fitting & pool.linked
         if fitting != linked:
             yield fitting ^ linked, "it fits, and is called if it is needed"
-        far = linked & pool.far
-        if far and far != fitting:
+        far = without(linked & pool.far & pool.available, pool.filtered(shape))
+        if far:
             yield far, "it is farther than max_network_latency, and a closer one could run it"
             linked ^= far
         parts: dict[str, int] = {}

@@ -138,22 +138,22 @@ class Placement:
         looked_at = 0
         for queue in islice(self._waiting.in_order(), count):
             looked_at += 1
-            if self._fits(queue, member, pool):
+            if self._fits(queue, member):
                 return queue
         if looked_at < count:
             return None
         for queue in self._waiting.in_turn(SHAPES_LOOKED_AT):
-            if self._fits(queue, member, pool):
+            if self._fits(queue, member):
                 return queue
         before = worker.freed_by
         return before if before is not None and before.waiting else None
 
-    def _fits(self, queue: ShapeQueue, member: Member, pool: Pool) -> bool:
+    def _fits(self, queue: ShapeQueue, member: Member) -> bool:
         """Whether such a task could go there now."""
         return (
             queue.cpu_millis <= member.expected.cpu_millis
             and has_room(queue.need, member.capabilities, member.expected)
-            and bool(pool.candidates(queue.shape) >> member.slot & 1)
+            and bool(self._candidates(queue) >> member.slot & 1)
             and not self._left_out(queue) >> member.slot & 1
         )
 
@@ -193,6 +193,7 @@ class Placement:
         member = state.pool.best(
             queue.shape,
             state.random,
+            refusing=self._exclusions.refusing(queue.shape),
             excluded=self._left_out(queue),
             avoided=self._failed_before(queue),
             having_data=state.having_next_files(queue),
@@ -202,8 +203,11 @@ class Placement:
         return None if member is None else state.workers[PeerId(member.key)]
 
     def _left_out(self, queue: ShapeQueue) -> int:
-        candidates = self._state.pool.candidates(queue.shape)
-        return self._exclusions.of(queue.shape) | self._guard.withheld(candidates)
+        return self._exclusions.of(queue.shape) | self._guard.withheld(self._candidates(queue))
+
+    def _candidates(self, queue: ShapeQueue) -> int:
+        shape = queue.shape
+        return self._state.pool.candidates(shape, self._exclusions.refusing(shape))
 
     def _failed_before(self, queue: ShapeQueue) -> int:
         """Workers at which the next task has failed: it goes elsewhere if it can."""

@@ -129,6 +129,9 @@ class KnownWorkers:
     def heard(self, known: KnownWorker, rtt_seconds: float, now: float) -> None:
         known.heard_at, known.rtt_seconds = now, rtt_seconds
         known.missed = 0
+        member = self._pool.get(known.peer)
+        assert member is not None, "a known worker has no place in the pool"
+        self._pool.set_rtt(member, rtt_seconds)
         self._may_be_called(known, True)
 
     def missed(self, known: KnownWorker) -> None:

@@ -37,6 +37,8 @@ class Roster:
         member = worker.member = pool.put(
             worker.peer, worker.capabilities, linked=True, local=local, source=source, seen_at=now
         )
+        if worker.peer in self._state.own_workers:
+            pool.set_own(member)
         if "load" in worker.facts:
             self._books.described(worker)
         if worker.rtt_seconds is not None:
@@ -45,8 +47,10 @@ class Roster:
         self.stands(worker)
         self.moved(worker)
 
-    def is_local(self, peer: PeerId, now: float) -> None:
+    def is_local(self, peer: PeerId, same_node: bool, now: float) -> None:
         state = self._state
+        if same_node:
+            state.own_workers.add(peer)
         if len(state.local_workers) < LOCAL_MAX:
             state.local_workers.add(peer)
         worker = state.workers.get(peer)
