@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from mycel.core.scheduler.trust.breaker import BREAKER
 from mycel.core.states import ATTEMPT, GRANT, LEASE, STAGE, TASK, WORKER, Table
 
-TABLES: tuple[Table[Any, Any], ...] = (TASK, ATTEMPT, LEASE, GRANT, STAGE, WORKER)
+TABLES: tuple[Table[Any, Any], ...] = (TASK, ATTEMPT, LEASE, GRANT, STAGE, WORKER, BREAKER)
 
 
 Row = tuple[str, str, str]

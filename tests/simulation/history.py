@@ -47,6 +47,8 @@ class History:
         self.executions: list[Execution] = []
         self.given: dict[tuple[PeerId, AttemptId], tuple[PeerId, JobId, int]] = {}
         """By scheduler and attempt: which worker it was sent to, of which task."""
+        self.charged: dict[tuple[PeerId, AttemptId], float] = {}
+        """By scheduler and attempt: what its worker asks for it."""
         self.acknowledged: dict[JobId, int] = {}
         """Jobs whose submission was answered, with the number of tasks acknowledged."""
         self.refused: set[JobId] = set()

@@ -112,6 +112,7 @@ class _Case:
             if entry.attempt is not None and entry.attempt <= before.attempt:
                 self._complain(f"task {task} took the result of an old attempt")
 
+        self._was_charged(task, entry)
         if entry.state == "succeeded" and entry.worker is not None:
             self.successes[entry.worker] += 1
         if entry.reason == "deadline":
@@ -122,6 +123,17 @@ class _Case:
             fatal = [one for one in self.attempts.get(task, ()) if one.cause in FATAL]
             if len(fatal) < SETTINGS.retry.poison_attempts - 1:
                 self._complain(f"task {task} was called poison too soon")
+
+    def _was_charged(self, task: Task, entry: TaskEnded) -> None:
+        """A task costs what its attempts cost, each counted once."""
+        numbers = {one.attempt for one in self.attempts.get(task, ())} | {entry.attempt}
+        asked = sum(
+            self.history.charged.get((self.peer, number), 0.0)
+            for number in numbers
+            if number is not None
+        )
+        if entry.cost > asked + 1e-9:
+            self._complain(f"task {task} cost {entry.cost}, and its workers ask {asked}")
 
     def _was_given(self, task: Task, entry: TaskEnded | AttemptEnded) -> None:
         """Whoever ended an attempt was sent it, and it was one of this task."""

@@ -16,13 +16,14 @@ from mycel.core.effects import (
 )
 from mycel.core.events import Event
 from mycel.core.identifiers import AttemptId, PeerId
-from mycel.core.messages import Assign, Refused
+from mycel.core.messages import Assign, Refused, Register, Results
 from mycel.discovery.methods import Ways
 from mycel.membership.protocols import PROTOCOLS
 from mycel.roles.gateway.gateway_node import GatewayNode
 from mycel.swarm.interface import Liveness
 from mycel.testing.swarm.memory_swarm import MemoryNetwork, MemorySwarm
 
+from . import placement_witness
 from .history import History
 from .time import ProcessClock, VirtualClock
 
@@ -68,7 +69,12 @@ class Checked:
     def _witness(self, effect: Effect) -> None:
         """What a scheduler gives to whom; that nobody else gets at a task's checkpoints, and that
         none but the liar is taken for one."""
+        if isinstance(effect, Send) and isinstance(effect.message, Results | Register):
+            for outcome in effect.message.outcomes:
+                self._history.charged[effect.peer, outcome.attempt] = outcome.cost
         if isinstance(effect, Send | SendAhead) and isinstance(effect.message, Assign):
+            found = placement_witness.complaints(self.machine, effect.peer, effect.message)
+            self._history.complaints.extend(found)
             for bundle in effect.message.bundles:
                 for place, index in enumerate(bundle.indices):
                     attempt = (self._peer, AttemptId(bundle.first + place))

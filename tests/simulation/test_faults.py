@@ -15,8 +15,11 @@ from mycel.core.model.stages import StageRun
 from mycel.core.scheduler import restart
 from mycel.core.scheduler.records import Attempt
 from mycel.core.scheduler.state import State
+from mycel.core.scheduler.tasks.assignments import Placement
 from mycel.core.scheduler.tasks.attempt_proofs import Authentication, Verdict
 from mycel.core.scheduler.tasks.attempts import Attempts
+from mycel.core.scheduler.tasks.completion import Ending
+from mycel.core.scheduler.trust.guard import Guard
 from mycel.core.scheduler.workers.known_workers import KnownWorkers
 from mycel.core.scheduler.workers.worker_probes import Checking
 from mycel.core.worker.authorization import Authority
@@ -193,6 +196,20 @@ def authenticators_good_for_any_task(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Authentication, "stream", lambda *everything: NumbersAlone())
 
 
+def quarantine_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Guard, "withheld", lambda self, candidates: 0)
+    patch.setattr(Guard, "room", lambda self, worker, queue, now: 1000)
+
+
+def cost_counted_twice(patch: pytest.MonkeyPatch) -> None:
+    original = Ending.spent
+    patch.setattr(Ending, "spent", lambda self, key: 2.0 * original(self, key))
+
+
+def retries_sent_to_who_has_failed_them(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Placement, "_failed_before", lambda self, queue: 0)
+
+
 LIARS = Trouble(liars=1.0, kill_scheduler=0.1)
 TROUBLE: dict[Callable[[pytest.MonkeyPatch], None], Trouble] = {
     job_numbers_used_again_by_the_next_boot: Trouble(kill_writing_scheduler=2.0),
@@ -222,6 +239,9 @@ TROUBLE: dict[Callable[[pytest.MonkeyPatch], None], Trouble] = {
         attempts_adopted_without_an_authenticator,
         authenticators_good_for_any_worker,
         authenticators_good_for_any_task,
+        quarantine_ignored,
+        cost_counted_twice,
+        retries_sent_to_who_has_failed_them,
     ],
 )
 def test_a_deliberate_fault_is_caught(

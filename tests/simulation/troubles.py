@@ -48,6 +48,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """A worker gains its model, loses it, or has other slots for it."""
     weaken_token: float = 0.05
     """What the user has ends, is revoked, or allows less than it asks for."""
+    break_driver: float = 0.03
+    """A worker's drivers fail everything for a while."""
     liars: float = 0.25
     """In how many of the worlds a worker claims what it was never given."""
     down_seconds_max: float = 6.0
@@ -78,6 +80,7 @@ class Troubles:
             (trouble.change_usage, lambda: self._change_usage(self._any_worker())),
             (trouble.change_models, self._change_models),
             (trouble.weaken_token, self._weaken_token),
+            (trouble.break_driver, lambda: self._break_driver(self._any_worker())),
         ]
         for rate, act in rates:
             when = begin + self._random.expovariate(rate)
@@ -97,6 +100,14 @@ class Troubles:
         process.kill()
         down = self._random.uniform(0.0, self.trouble.down_seconds_max)
         self._swarm.later(down, lambda: self._start(process))
+
+    def _break_driver(self, worker: WorkerProcess) -> None:
+        worker.is_broken = True
+
+        def mended() -> None:
+            worker.is_broken = False
+
+        self._swarm.later(self._random.uniform(0.0, self.trouble.frozen_seconds_max), mended)
 
     def _kill_writing(self, scheduler: SchedulerProcess) -> None:
         def opening() -> None:
@@ -217,6 +228,7 @@ class Troubles:
             process.thaw()
             self._start(process)
         for worker in self._swarm.workers:
+            worker.is_broken = False
             for cause in CAUSES:
                 worker.post(Reopen(cause))
         for worker in self._swarm.workers:

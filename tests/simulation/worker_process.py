@@ -20,6 +20,7 @@ from mycel.core.identifiers import (
 from mycel.core.invariants import check_worker
 from mycel.core.machine_settings import WorkerSettings
 from mycel.core.messages import Text
+from mycel.core.model.prices import Tariff
 from mycel.core.model.resources import Capabilities, ServedModel
 from mycel.core.model.work import Run, reserved
 from mycel.core.rights import Rights
@@ -77,8 +78,13 @@ class WorkerProcess(Process):
             inline_bytes_max=INLINE_BYTES_MAX,
         )
         self.capabilities = Capabilities(
-            cpu_cores=cores, memory=1 << 33, drivers=("process", "python", "model")
+            cpu_cores=cores,
+            memory=1 << 33,
+            drivers=("process", "python", "model"),
+            price=Tariff(floor=0.25, cpu_core_hour=3.6),
         )
+        self.is_broken = False
+        """Its drivers fail whatever they run."""
         self.serves: tuple[ServedModel, ...] = ()
 
     def boot(self) -> None:
@@ -185,6 +191,8 @@ class WorkerProcess(Process):
         self.history.executions.append(execution)
         self._running[run.attempt] = execution
         seconds, end = self.behaviour(*found)
+        if self.is_broken:
+            end = "fault"
         self._ends[run.attempt] = end
         if end == "kill":
             self.clock.call_at(self.clock.now() + seconds / 2, lambda: self.on_killed(self))
