@@ -40,8 +40,9 @@ def test_an_attempt_ends_before_it_costs_too_much(make_swarm: SwarmMaker) -> Non
     swarm = make_swarm(PRICES.replace("floor = 0.5", "floor = 0.0"))
     swarm.up(workers=1)
     retry = {"on_error": True, "max_attempts": 3}
-    body = {"command": ["sleep", "30"], "max_cost": 0.1, "timeout": 20, "retry": retry}
-    process = swarm.client.submit_task(wait=30, **body)
+    process = swarm.client.submit_task(
+        wait=30, command=["sleep", "30"], max_cost=0.1, timeout=20, retry=retry
+    )
     function = swarm.client.submit_task(
         wait=30, python="time:sleep", arguments=[30], max_cost=0.1, retry=retry
     )
