@@ -82,7 +82,7 @@ def test_workers_are_listed_with_what_they_have_and_do(server: Served) -> None:
     assert worker["capabilities"]["gpus"] == [a100]
     assert worker["load"]["running"] == 2
     health = worker["health"]
-    assert (health["success_rate"], health["avg_completion_time"]) == (0.5, 0.0)
+    assert (health["success_rate"], health["avg_completion_time"]) == (1.0, 0.0), "a task failed"
     assert (health["last_seen"] > "2026", health["consecutive_failures"]) == (True, 0)
     assert worker["rtt_ms"] == 1.5
 
