@@ -138,23 +138,23 @@ class Placement:
         looked_at = 0
         for queue in islice(self._waiting.in_order(), count):
             looked_at += 1
-            if self._fits(queue, member):
+            if self._fits(queue, member, pool):
                 return queue
         if looked_at < count:
             return None
         for queue in self._waiting.in_turn(SHAPES_LOOKED_AT):
-            if self._fits(queue, member):
+            if self._fits(queue, member, pool):
                 return queue
         before = worker.freed_by
         return before if before is not None and before.waiting else None
 
-    def _fits(self, queue: ShapeQueue, member: Member) -> bool:
+    def _fits(self, queue: ShapeQueue, member: Member, pool: Pool) -> bool:
         """Whether such a task could go there now."""
         return (
             queue.cpu_millis <= member.expected.cpu_millis
             and has_room(queue.need, member.capabilities, member.expected)
-            and bool(self._candidates(queue) >> member.slot & 1)
-            and not self._left_out(queue) >> member.slot & 1
+            and bool(self._candidates(queue, pool) >> member.slot & 1)
+            and not self._left_out(queue, pool) >> member.slot & 1
         )
 
     # A shape
@@ -190,24 +190,25 @@ class Placement:
         """The one place where workers with room are ranked for a task."""
         state = self._state
         self._asked += 1
-        member = state.pool.best(
+        pool = state.pool
+        member = pool.best(
             queue.shape,
             state.random,
             refusing=self._exclusions.refusing(queue.shape),
-            excluded=self._left_out(queue),
+            excluded=self._left_out(queue, pool),
             avoided=self._failed_before(queue),
             having_data=state.having_next_files(queue),
-            files=queue.next_files(),
+            files=queue.next_files() if pool.data else (),
             expected_seconds=queue.usual.seconds,
         )
         return None if member is None else state.workers[PeerId(member.key)]
 
-    def _left_out(self, queue: ShapeQueue) -> int:
-        return self._exclusions.of(queue.shape) | self._guard.withheld(self._candidates(queue))
+    def _left_out(self, queue: ShapeQueue, pool: Pool) -> int:
+        withheld = self._guard.withheld(self._candidates(queue, pool))
+        return self._exclusions.of(queue.shape) | withheld
 
-    def _candidates(self, queue: ShapeQueue) -> int:
-        shape = queue.shape
-        return self._state.pool.candidates(shape, self._exclusions.refusing(shape))
+    def _candidates(self, queue: ShapeQueue, pool: Pool) -> int:
+        return pool.candidates(queue.shape, self._exclusions.refusing(queue.shape))
 
     def _failed_before(self, queue: ShapeQueue) -> int:
         """Workers at which the next task has failed: it goes elsewhere if it can."""
