@@ -146,6 +146,14 @@ def test_a_quick_one_is_believed_in_the_end() -> None:
     assert trial.end(Verdict.GOOD, seconds=0.001) == [BreakerStep.PROVE]
 
 
+def test_shapes_of_few_tasks_hold_nobody_back() -> None:
+    trial = Trial()
+    for _ in range(100):
+        trial.ends = ShapeEnds()
+        trial.end(Verdict.GOOD)
+        assert trial.room() == NEWCOMER
+
+
 def test_twice_as_quick_is_no_reason_for_doubt() -> None:
     trial = Trial()
     trial.peers(32)

@@ -83,7 +83,6 @@ class Breaker:
     """Of one worker."""
 
     __slots__ = (
-        "_ended",
         "_good",
         "_pause_seconds",
         "_settings",
@@ -112,9 +111,7 @@ class Breaker:
         self.reason = ""
         """Why it was quarantined last, for people."""
         self._good = 0
-        """Ended well since it was new…"""
-        self._ended = 0
-        """…and ended at all, by no fault of its own."""
+        """Ended well since it was new."""
 
     def room(self, out: int, ends: ShapeEnds, now: float) -> int:
         """How many attempts more it may be given, beside those that are out with it."""
@@ -134,12 +131,13 @@ class Breaker:
         return min(SLOTS_MAX, settings.newcomer_tasks << min(periods, 12))
 
     def _is_ahead(self, out: int, ends: ShapeEnds, now: float) -> bool:
-        """Whether it has had its share, while nobody knows whether to believe it."""
+        """Whether it has had its share of a shape, while nobody knows whether to believe it."""
         settings = self._settings
-        if self._ended < settings.newcomer_tasks or self._is_believed(ends, now):
+        here = ends.count_of(self.worker)
+        if here < settings.newcomer_tasks or self._is_believed(ends, now):
             return False
-        elsewhere = max(0, ends.count - self._ended)
-        return self._ended + out >= settings.newcomer_tasks + elsewhere // DOUBTFUL_SHARE
+        elsewhere = max(0, ends.count - here)
+        return here + out >= settings.newcomer_tasks + elsewhere // DOUBTFUL_SHARE
 
     def _is_believed(self, ends: ShapeEnds, now: float) -> bool:
         if self.since is None:
@@ -169,7 +167,6 @@ class Breaker:
             return self.fault("its attempts fail by its own fault", now)
         if verdict is Verdict.TASK:
             self.failures = 0
-            self._ended += 1
             if self.state is not BreakerState.QUARANTINED and self._fails_more(ends):
                 return self._trip("attempts fail there far more often than elsewhere", now)
             if self.state is BreakerState.PROBING:
@@ -194,7 +191,6 @@ class Breaker:
             return self._pass()
         if self.state is BreakerState.NEW:
             self._good += 1
-            self._ended += 1
             if self._good >= self._settings.newcomer_tasks and self._is_believed(ends, now):
                 self._pause_seconds = self._settings.quarantine_seconds
                 self._step(BreakerStep.PROVE)
@@ -223,7 +219,7 @@ class Breaker:
     def _step(self, step: BreakerStep) -> None:
         self.state = BREAKER[self.state, step]
         self.since = None
-        self._good = self._ended = 0
+        self._good = 0
 
 
 def held_seconds_max(worker: Hashable, ends: ShapeEnds) -> float | None:

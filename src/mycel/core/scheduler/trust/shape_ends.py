@@ -18,11 +18,13 @@ ENDS_MAX: Final = 32
 
 
 class ShapeEnds:
-    __slots__ = ("_by_worker", "count")
+    __slots__ = ("_by_worker", "_counts", "count")
 
     def __init__(self) -> None:
         self._by_worker: dict[Hashable, deque[float]] = {}
         """Seconds, negative for those that failed; who ended one last is last."""
+        self._counts: dict[Hashable, int] = {}
+        """All that those have ended since they are here."""
         self.count = 0
         """All that ever ended."""
 
@@ -31,11 +33,17 @@ class ShapeEnds:
         ends = self._by_worker.pop(worker, None)
         if ends is None:
             if len(self._by_worker) >= WORKERS_MAX:
-                del self._by_worker[next(iter(self._by_worker))]
+                oldest = next(iter(self._by_worker))
+                del self._by_worker[oldest], self._counts[oldest]
             ends = deque(maxlen=ENDS_MAX)
         seconds = max(_SECONDS_MIN, seconds)
         ends.append(-seconds if failed else seconds)
         self._by_worker[worker] = ends
+        self._counts[worker] = self._counts.get(worker, 0) + 1
+
+    def count_of(self, worker: Hashable) -> int:
+        """How many ended at this worker, if it is among the last that ended any."""
+        return self._counts.get(worker, 0)
 
     def here(self, worker: Hashable) -> list[float]:
         """How long those took that ended at this worker."""
