@@ -28,7 +28,7 @@ from mycel.core.identifiers import (
 )
 from mycel.core.invariants import check_scheduler
 from mycel.core.journal import AttemptEnded, Entry, TaskEnded
-from mycel.core.machine_settings import SchedulerSettings
+from mycel.core.machine_settings import BreakerSettings, SchedulerSettings
 from mycel.core.messages import (
     WIRE_VERSION,
     Assign,
@@ -111,7 +111,9 @@ class Court:
     def boot(self) -> None:
         store = self.harness.store
         self.machine = Scheduler(
-            SchedulerSettings(retention_tasks=1 << 30),
+            SchedulerSettings(
+                retention_tasks=1 << 30, breaker=BreakerSettings(newcomer_tasks=1000)
+            ),
             digest=lambda value: b"",
             keyed=lambda secret, message: Counted(self, keyed(secret, message)),
             random=lambda: 0.5,
