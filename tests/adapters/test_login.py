@@ -134,7 +134,7 @@ def test_an_address_and_a_token_are_enough(
     monkeypatch.setenv("MYCEL_TOKEN", TOKEN)
     assert mycel("run", "--", "true") == 0
     assert mycel.out == "out\n"
-    with Client.from_environment() as client:
+    with Client() as client:
         assert list(client.jobs())
 
 
@@ -178,7 +178,7 @@ def test_a_machine_with_only_a_joined_worker_is_told_how_to_submit(
     with pytest.raises(NothingToSubmitTo, match="mycel login URL"):
         Client.from_home(tmp_path / "home")
     # And once it has logged in, it submits, beside its worker.
-    with Client.from_environment(api=server.api, token=TOKEN) as client:
+    with Client(api=server.api, token=TOKEN) as client:
         assert client.submit_task(command=["true"], wait=30).state == "succeeded"
 
 

@@ -47,6 +47,4 @@ def connect(options: argparse.Namespace) -> Client:
     if "api" not in options:
         return Client.from_home(options.home)
     token = None if options.token is None else read_secret(options.token)
-    return Client.from_environment(
-        api=options.api, token=token, context=options.context, home=options.home
-    )
+    return Client(api=options.api, token=token, context=options.context, home=options.home)

@@ -17,8 +17,8 @@ import msgspec
 from mycel.core.identifiers import ulid
 
 from .batches import outline, split
-from .connection import Address, Connection
-from .endpoint import TRUST_VARIABLE, Endpoint, Wanted, of_home
+from .connection import Connection
+from .endpoint import Endpoint, Wanted, of_home
 from .endpoint import find as find_endpoint
 from .errors import Busy, ClientError, ConnectionLost
 from .event_stream import Event, read_events
@@ -58,38 +58,31 @@ Progress = Callable[[int], None]
 class Client:
     """Thread-safe. Ids of jobs and tasks are given in full; `find_jobs` completes prefixes."""
 
-    def __init__(self, api: str, token: str, *, ca_file: str | Path | None = None) -> None:
-        """`ca_file` has the certificates that an https:// address is held against; without it
-        `MYCEL_CA_FILE` names it, or the system's are taken."""
-        trust = os.environ.get(TRUST_VARIABLE, "") if ca_file is None else str(ca_file)
-        self._session = Session(Address.parse(api, trust), token)
-        self._submitter: Submitter | None = None
-        self._starting = threading.Lock()
-
-    @classmethod
-    def from_environment(
-        cls,
-        *,
-        api: str | None = None,
+    def __init__(
+        self,
+        api: str | Endpoint | None = None,
         token: str | None = None,
+        *,
         context: str | None = None,
         home: str | Path | None = None,
-    ) -> Self:
+        ca_file: str | Path | None = None,
+    ) -> None:
         """Of the swarm that the command line talks to. What is given here goes first, then
-        `MYCEL_API` and `MYCEL_TOKEN`, then the last `mycel login`, then this machine's swarm."""
-        return cls._at(find_endpoint(Wanted(api, token, context, home), os.environ))
+        `MYCEL_API` and `MYCEL_TOKEN`, then the last `mycel login`, then this machine's swarm.
+
+        `ca_file` has the certificates that an https:// address is held against; without it
+        `MYCEL_CA_FILE` names it, or the system's are taken."""
+        if not isinstance(api, Endpoint):
+            api = find_endpoint(Wanted(api, token, context, home, ca_file), os.environ)
+        self._session = Session(api.address, api.token)
+        self._submitter: Submitter | None = None
+        self._starting = threading.Lock()
 
     @classmethod
     def from_home(cls, home: str | Path | None = None, token: str | None = None) -> Self:
         """Of the swarm that `mycel up` started with this home folder, with the home's token
         unless another is given."""
-        return cls._at(of_home(home, token, os.environ))
-
-    @classmethod
-    def _at(cls, endpoint: Endpoint) -> Self:
-        made = cls(endpoint.address.text, endpoint.token)
-        made._session.address = endpoint.address
-        return made
+        return cls(of_home(home, token, os.environ))
 
     @property
     def api(self) -> str:

@@ -131,7 +131,7 @@ def _client(before: list[str]) -> Client:
     for option in ("api", "token", "context", "home"):
         place = before.index(f"--{option}") if f"--{option}" in before else len(before)
         said[option] = before[place + 1] if place + 1 < len(before) else None
-    return Client.from_environment(**said)
+    return Client(**said)
 
 
 def _asking(look: Callable[[Client], list[str]]) -> Callable[[list[str]], list[str]]:

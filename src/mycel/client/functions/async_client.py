@@ -26,17 +26,15 @@ class AsyncClient:
     """Every method of `Client`, by the same name: `await client.run(…)`,
     `async for value in client.map(…)`, `await client.submit(…)`."""
 
-    def __init__(self, api: str | Client, token: str = "", **options: Any) -> None:
+    def __init__(
+        self, api: str | Client | None = None, token: str | None = None, **options: Any
+    ) -> None:
         self._client = api if isinstance(api, Client) else Client(api, token, **options)
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="mycel-async")
 
     @classmethod
     def from_home(cls, *given: Any, **named: Any) -> Self:
         return cls(Client.from_home(*given, **named))
-
-    @classmethod
-    def from_environment(cls, **named: Any) -> Self:
-        return cls(Client.from_environment(**named))
 
     @property
     def api(self) -> str:

@@ -18,13 +18,13 @@ Returned = TypeVar("Returned")
 
 
 class Executor(concurrent.futures.Executor):
-    """Calls go through a client; without one, through that of `Client.from_environment`. The
-    options are those of `mycel.task`, and hold for functions that have none of their own."""
+    """Calls go through the client given, else through `Client()`. The options are
+    those of `mycel.task`, and hold for functions that have none of their own."""
 
     def __init__(self, client: Client | None = None, **options: Any) -> None:
         self._is_own = client is None
         self._options = Options(**options)
-        self._client = Client.from_environment() if client is None else client
+        self._client = Client() if client is None else client
         self._lock = threading.Lock()
         self._is_shut_down = False
         self._futures: weakref.WeakSet[Future[Any]] = weakref.WeakSet()

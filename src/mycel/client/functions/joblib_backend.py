@@ -35,7 +35,7 @@ class MycelBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
         **options: Any,
     ) -> None:
         super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
-        self._client = Client.from_environment() if client is None else client
+        self._client = Client() if client is None else client
         self._run = TaskFunction(_run_batch, Options(**options))
         self._under_way: set[Future[Any]] = set()
 
