@@ -97,7 +97,7 @@ def terms_of(
     taken = share_taken(member.total, member.expected)
     return Terms(
         wait_seconds,
-        weights.contention * _crowd(member, taken) * takes,
+        weights.contention * max(_crowd(member, taken), _named_taken(member, need)) * takes,
         weights.history * takes * _slower(member.score),
         weights.price_seconds * price_of(has.price, need, taken, takes),
         weights.transfer * bytes_missing / (member.bandwidth or BANDWIDTH),
@@ -132,6 +132,15 @@ def _crowd(member: Member, taken: float) -> float:
     """How much of it is in use, by whomever."""
     usage = member.usage
     return taken if usage is None else max(taken, usage.cpu / USAGE_STEPS)
+
+
+def _named_taken(member: Member, need: Requirements) -> float:
+    """How much is taken of the named resources that the task needs, such as a model's slots."""
+    if not need.custom:
+        return 0.0
+    total, free = dict(member.total.custom), dict(member.expected.custom)
+    shares = [1.0 - free.get(name, 0.0) / total[name] for name, _ in need.custom if total.get(name)]
+    return max(shares, default=0.0)
 
 
 def _slower(score: float | None) -> float:

@@ -356,8 +356,8 @@ class Pool:
         )
 
     def _start_seconds(self, member: Member, shape: Shape) -> float:
-        if self.warm.get(shape, 0) >> member.slot & 1:
-            return 0.0
+        if shape.driver == "model" or self.warm.get(shape, 0) >> member.slot & 1:
+            return 0.0  # a model is loaded where it is served
         weights = self.settings.weights
         is_brought = bool(shape.environment or shape.image)
         return weights.prepare_seconds if is_brought else weights.start_seconds
