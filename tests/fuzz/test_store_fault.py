@@ -36,6 +36,7 @@ class Overflowing(SchedulerTarget):
         job_id = JobId(str(self.pools["job_id"][-1]))
         for _ in range(20):
             self.turn(1.0)
+            self._post(events.HeartbeatReceived(HONEST, self._clock.now(), self._clock.now()))
         stored = [self._store.result(job_id, index) for index in range(count)]
         ends = [None if one is None else f"{one.ended.state} {one.ended.reason}" for one in stored]
         return self._answers.get(self._request), ends
