@@ -78,11 +78,14 @@ def up(
         missing = [name for name in made.names if name not in running]
         if any(name.startswith("worker") for name in missing):
             made, yielding = _shared_anew(made, running)
-            role_processes.stop(place, names=yielding)
-            missing += yielding
+        else:
+            yielding = []
         if missing:
             swarm_plan.check_ports(made, missing)
             swarm_plan.write(made, missing)
+            role_processes.stop(place, names=yielding)
+            swarm_plan.write_shares(made, yielding)
+            missing += yielding
             started = role_processes.start(place, missing)
             running |= {name: ready.pid for name, ready in started.items()}
         pids = {name: running[name] for name in _ordered(running)}

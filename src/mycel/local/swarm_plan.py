@@ -136,10 +136,23 @@ def write(plan: Plan, missing: Iterable[str]) -> None:
     write_state(home.path / "swarm.json", plan.file)
     for name in missing:
         ours = _settings(plan, name, peers["gateway"], settings)
-        text = toml_writer.dumps(toml_writer.merged(settings, ours))
-        _write_text(
-            config_path(home, name), "# Written by 'mycel up'; yours is mycel.toml.\n" + text
-        )
+        _write_settings(home, name, toml_writer.merged(settings, ours))
+
+
+def write_shares(plan: Plan, names: Iterable[str]) -> None:
+    """Of workers that start again with less of the machine: all else stays as it was, since only
+    `mycel reload` and a start from nothing take what mycel.toml says now."""
+    fixed = user_settings(plan.home).get("worker", {})
+    share = msgspec.structs.asdict(share_of(plan))
+    for name in names:
+        settings = tomllib.loads(config_path(plan.home, name).read_text(encoding="utf-8"))
+        settings["worker"] |= {key: value for key, value in share.items() if key not in fixed}
+        _write_settings(plan.home, name, settings)
+
+
+def _write_settings(home: Home, name: str, settings: dict[str, Any]) -> None:
+    text = "# Written by 'mycel up'; yours is mycel.toml.\n" + toml_writer.dumps(settings)
+    _write_text(config_path(home, name), text)
 
 
 def config_path(home: Home, name: str) -> Path:
