@@ -111,7 +111,7 @@ class Transfers:
         try:
             tree = trees.decode(self.read(task.outputs.digest))
         except NotFound as error:
-            raise _gone(task) from error
+            raise _gone(task, error) from error
         except BadTree as error:
             raise JobFileError(f"the outputs of {task.id} are refused: {error}") from error
         directory.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ class Transfers:
             try:
                 list(pool.map(fetch, wanted))
             except NotFound as error:
-                raise _gone(task) from error
+                raise _gone(task, error) from error
         return [place for _, place in places]
 
     def _fetch(self, digest: str, place: Path, counter: _Counter) -> None:
@@ -168,14 +168,14 @@ class Transfers:
                     raise
 
 
-def _gone(task: Task) -> NotFound:
+def _gone(task: Task, error: NotFound) -> NotFound:
     left = task.outputs
     count = 0 if left is None else left.files
     return NotFound(
         404,
         "Not found",
-        f"task {task.id} left {count} files, which its scheduler has no longer: the journal came "
-        "here by an export without files, or they were removed",
+        f"task {task.id} left {count} files, which its scheduler has no longer, because they were "
+        f"removed or left behind by an export without files: {error.detail}",
     )
 
 
