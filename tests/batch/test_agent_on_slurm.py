@@ -108,7 +108,10 @@ def test_what_runs_and_what_waits_is_cancelled(agent: Agent, tmp_path: Path) -> 
     eventually((tmp_path / "began").exists, "it begins")
     names = ["begins", "waits", *(f"fill{number}" for number in range(4))]
     eventually(lambda: "pending" in look(agent.jobs / "waits").state, "it waits")
-    for name in ["waits", *names]:
+    assert cancel(agent.jobs, "waits")
+    # Not with the others: it would begin as soon as they make room.
+    eventually(lambda: agent.outcome("waits") is not None, "it is cancelled")
+    for name in names:
         assert cancel(agent.jobs, name)
     assert process.wait(END_SECONDS) == 0, agent.log
     found = {name: agent.outcome(name) for name in names}

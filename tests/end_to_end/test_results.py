@@ -79,14 +79,14 @@ def test_health_survives_a_restart_of_the_scheduler(make_swarm: SwarmMaker) -> N
     for code in ("0", "0", "0", "1"):
         swarm.client.submit_task(command=["sh", "-c", f"exit {code}"], wait=30)
     [before] = swarm.client.workers()
-    assert before.health.success_rate == 0.75
+    assert before.health.success_rate == 1.0, "the failure was the task's own"
     journal = swarm.home / "scheduler" / "journal.db"
-    eventually(lambda: measured(journal) == (3.0, 1.0), "its health is in the journal")
+    eventually(lambda: measured(journal) == (3.0, 0.0), "its health is in the journal")
     swarm.kill("scheduler")
     swarm.up()
     eventually(lambda: bool(swarm.client.workers()), "the worker is back")
     [after] = swarm.client.workers()
-    assert after.health.success_rate == 0.75
+    assert after.health.success_rate == 1.0
     assert after.health.avg_completion_time == before.health.avg_completion_time
 
 

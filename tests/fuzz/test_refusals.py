@@ -25,16 +25,16 @@ def _clock(shift_ms: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("version", "shift_ms", "swarm", "kind", "told"),
+    ("version", "shift_ms", "swarm", "kind", "verdict", "told"),
     [
-        (HELLO_VERSION, HOURS_MS, SWARM_NAME, "clock", "s ahead of this node's: set it right"),
-        (HELLO_VERSION, -HOURS_MS, SWARM_NAME, "clock", "s behind this node's: set it right"),
-        (0, 0, SWARM_NAME, "version", "hello version 0 is not spoken here, 2 is: upgrade"),
-        (HELLO_VERSION, 0, "another", "swarm", "this is the swarm"),
+        (HELLO_VERSION, HOURS_MS, SWARM_NAME, "clock", 5, "s ahead of this node's: set it right"),
+        (HELLO_VERSION, -HOURS_MS, SWARM_NAME, "clock", 5, "s behind this node's: set it right"),
+        (0, 0, SWARM_NAME, "version", 2, "hello version 0 is not spoken here, 2 is: upgrade"),
+        (HELLO_VERSION, 0, "another", "swarm", 4, "this is the swarm"),
     ],
 )
 async def test_a_refusal_says_why_and_is_counted(
-    besieged: Siege, version: int, shift_ms: int, swarm: str, kind: str, told: str
+    besieged: Siege, version: int, shift_ms: int, swarm: str, kind: str, verdict: int, told: str
 ) -> None:
     who = somebody()
     block = hello_block(besieged.owner.token(who.peer)) + _clock(shift_ms)
@@ -44,7 +44,7 @@ async def test_a_refusal_says_why_and_is_counted(
     said = bytes([version]) + len(block).to_bytes(2, "big") + block
     await besieged.speaker.write(stream, said)
     head = await besieged.speaker.read(stream, 4, READ_MILLISECONDS)
-    assert head[:2] == bytes([HELLO_VERSION, 1])
+    assert head[:2] == bytes([HELLO_VERSION, verdict])
     length = int.from_bytes(head[2:], "big")
     assert told in (await besieged.speaker.read(stream, length, READ_MILLISECONDS)).decode()
     await besieged.speaker.leave(link)

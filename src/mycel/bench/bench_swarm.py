@@ -23,7 +23,8 @@ def create(home: Path) -> Running:
 
 def start(home: Path, *options: str) -> Running:
     """What is missing of it; an existing home knows its ports and workers."""
-    command = [sys.executable, "-m", "mycel", "up", "--home", str(home), "--detach", "--json"]
+    command = [sys.executable, "-m", "mycel", "up", "--home", str(home)]
+    command += ["--detach", "--json", "--show-token"]
     # In a session of its own, out of Ctrl-C's reach, and waited for even when we are
     # interrupted: `mycel down` finds only roles that have come up.
     # Without the sandbox, whose price would hide that of everything else.
