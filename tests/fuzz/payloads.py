@@ -75,7 +75,7 @@ def broken_protobuf(random: Random, valid: bytes) -> Iterator[bytes]:
 def broken_hellos(random: Random, valid: bytes) -> Iterator[bytes]:
     """`valid` is a whole hello; none of these is."""
     while True:
-        yield bytes([random.choice([0, *range(2, 256)])]) + valid[1:]  # another version
+        yield bytes([valid[0] ^ random.randrange(1, 256)]) + valid[1:]  # another version
         yield valid[: random.randrange(1, len(valid))]
         yield valid[:1] + random.randint(16_385, 65_535).to_bytes(2, "big") + noise(random)
         yield valid[:1] + len(valid).to_bytes(2, "big") + random.randbytes(len(valid))
